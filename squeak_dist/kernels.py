@@ -1,0 +1,468 @@
+"""Kernels: frozen values that fill a block of the kernel matrix.
+
+A kernel is any object with the :class:`Kernel` protocol. The built-in ones
+also fill a buffer that the caller reuses (:func:`kernel_block`), which is where
+most of the time of a fit goes: one augmented matrix product gives minus half
+the squared distances, and the rest happens in place while the block is still
+in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from squeak_dist._typing import FloatArray
+from squeak_dist.errors import InvalidKernelError, InvalidParameterError
+
+_CACHE_ENTRIES = 1 << 18  # entries of a sub-block: 1 MiB of float32, which stays in L2
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """What a kernel must offer: k(X, Y) as a matrix, and its diagonal."""
+
+    def __call__(self, X: FloatArray, Y: FloatArray) -> FloatArray:
+        """Return the kernel matrix, shape (len(X), len(Y))."""
+        ...
+
+    def diag(self, X: FloatArray) -> FloatArray:
+        """Return k(x, x) for every row of X, shape (len(X),)."""
+        ...
+
+
+@dataclass(frozen=True)
+class _BuiltinKernel:
+    """Common face of the built-in kernels.
+
+    Subclasses define ``_fill`` (write a sub-block in place) and ``_prepare``
+    (what is made of the rows once per call: scaled or augmented copies).
+    """
+
+    length_scale: float | tuple[float, ...] = 1.0
+
+    def __post_init__(self) -> None:
+        scale = np.asarray(self.length_scale, dtype=float)
+        if scale.ndim > 1 or scale.size == 0 or not np.all(np.isfinite(scale) & (scale > 0)):
+            raise InvalidParameterError(
+                f"length_scale must be a positive number or one per feature, got "
+                f"{self.length_scale!r}"
+            )
+        value = float(scale) if scale.ndim == 0 else tuple(map(float, scale))
+        object.__setattr__(self, "length_scale", value)
+
+    def __call__(self, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:
+        """Return the kernel matrix between the rows of X and Y, shape (len(X), len(Y)).
+
+        Cost: 2 d n m multiply-adds and one transcendental function per entry.
+        """
+        X = np.asarray(X)
+        Y = X if Y is None else np.asarray(Y)
+        return self.block(X, Y, np.empty((len(X), len(Y)), np.result_type(X, Y, np.float32)))
+
+    def block(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> FloatArray:
+        """Fill ``out`` of shape (len(X), len(Y)) with the kernel matrix and return it."""
+        left, right = self._prepare(self._scaled(X, out.dtype), self._scaled(Y, out.dtype))
+        step = max(1, _CACHE_ENTRIES // max(1, len(Y)))
+        scratch = np.empty((min(step, len(X)), len(Y)), out.dtype) if self._needs_scratch else None
+        for start in range(0, len(X), step):
+            rows = out[start : start + step]
+            self._fill(left[start : start + step], right, rows, scratch)
+        return out
+
+    def diag(self, X: FloatArray) -> FloatArray:
+        """Return k(x, x) for every row, shape (len(X),)."""
+        return np.ones(len(X), np.result_type(np.asarray(X), np.float32))
+
+    _needs_scratch: ClassVar[bool] = False
+
+    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return X, np.ascontiguousarray(Y.T)
+
+    def _fill(
+        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
+    ) -> None:
+        raise NotImplementedError
+
+    def _scaled(self, X: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
+        scale = np.asarray(self.length_scale)
+        if scale.ndim and scale.size != X.shape[1]:
+            raise InvalidParameterError(
+                f"length_scale has {scale.size} values, but the rows have {X.shape[1]} features; "
+                f"give one number or one per feature"
+            )
+        return np.multiply(X, 1.0 / scale, dtype=dtype)
+
+
+def _augment(X: FloatArray, Y: FloatArray, factor: float) -> tuple[FloatArray, FloatArray]:
+    """Return A (n × d+2) and B (d+2 × m) with A B = −factor² ‖x − y‖² / 2."""
+    X, Y = X * X.dtype.type(factor), Y * Y.dtype.type(factor)
+    d = X.shape[1]
+    left = np.empty((len(X), d + 2), X.dtype)
+    left[:, :d] = X
+    left[:, d] = -0.5 * np.einsum("ij,ij->i", X, X)
+    left[:, d + 1] = -1
+    right = np.empty((d + 2, len(Y)), Y.dtype)
+    right[:d] = Y.T
+    right[d] = 1
+    right[d + 1] = 0.5 * np.einsum("ij,ij->i", Y, Y)
+    return left, right
+
+
+@dataclass(frozen=True)
+class RBF(_BuiltinKernel):
+    """Gaussian kernel k(x, y) = exp(−‖x − y‖² / (2 ℓ²)).
+
+    Parameters
+    ----------
+    length_scale : float or tuple of float, default 1.0
+        ℓ > 0, in the units of the rows; one number or one per feature.
+    """
+
+    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return _augment(X, Y, 1.0)
+
+    def _fill(
+        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
+    ) -> None:
+        np.matmul(X, Y, out=out)
+        np.exp(out, out=out)
+
+
+@dataclass(frozen=True)
+class Matern(_BuiltinKernel):
+    """Matérn kernel of smoothness ν ∈ {1/2, 3/2, 5/2}.
+
+    Parameters
+    ----------
+    length_scale : float or tuple of float, default 1.0
+        ℓ > 0, in the units of the rows; one number or one per feature.
+    nu : float, default 1.5
+        Smoothness. With a = sqrt(2ν) ‖x − y‖ / ℓ the kernel is exp(−a),
+        (1 + a) exp(−a) and (1 + a + a²/3) exp(−a).
+
+    Raises
+    ------
+    InvalidParameterError
+        For another ν; use :class:`RBF` for ν → ∞.
+    """
+
+    nu: float = 1.5
+    _needs_scratch: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise InvalidParameterError(
+                f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; for nu = inf use RBF"
+            )
+        object.__setattr__(self, "nu", float(self.nu))
+
+    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return _augment(X, Y, float(np.sqrt(2 * self.nu)))
+
+    def _fill(
+        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
+    ) -> None:
+        assert scratch is not None
+        a = scratch[: len(out)]
+        np.matmul(X, Y, out=a)
+        np.multiply(a, -2, out=a)
+        np.maximum(a, 0, out=a)  # rounding can turn the distance of equal rows negative
+        np.sqrt(a, out=a)
+        np.negative(a, out=out)
+        np.exp(out, out=out)
+        if self.nu == 0.5:
+            return
+        if self.nu == 1.5:
+            a += 1
+            out *= a
+            return
+        # 1 + a + a²/3 = ((a + 1.5)² + 0.75) / 3
+        a += 1.5
+        np.square(a, out=a)
+        a += 0.75
+        a *= 1 / 3
+        out *= a
+
+
+@dataclass(frozen=True)
+class Laplacian(_BuiltinKernel):
+    """Laplacian kernel k(x, y) = exp(−Σ_j |x_j − y_j| / ℓ_j).
+
+    Parameters
+    ----------
+    length_scale : float or tuple of float, default 1.0
+        ℓ > 0; one number or one per feature.
+
+    Notes
+    -----
+    The distance has no matrix product: the cost is d passes over the block.
+    """
+
+    _needs_scratch: ClassVar[bool] = True
+
+    def _fill(
+        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
+    ) -> None:
+        assert scratch is not None
+        gap = scratch[: len(out)]
+        out[...] = 0
+        for j in range(X.shape[1]):
+            np.subtract(X[:, j, None], Y[j], out=gap)
+            np.abs(gap, out=gap)
+            out -= gap
+        np.exp(out, out=out)
+
+
+@dataclass(frozen=True)
+class Linear(_BuiltinKernel):
+    """Linear kernel k(x, y) = Σ_j x_j y_j / ℓ_j².
+
+    Parameters
+    ----------
+    length_scale : float or tuple of float, default 1.0
+        ℓ > 0; one number or one per feature.
+    """
+
+    def _fill(
+        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
+    ) -> None:
+        np.matmul(X, Y, out=out)
+
+    def diag(self, X: FloatArray) -> FloatArray:
+        """Return ‖x / ℓ‖² for every row, shape (len(X),)."""
+        scaled = self._scaled(X, np.result_type(np.asarray(X), np.float32))
+        return np.einsum("ij,ij->i", scaled, scaled)
+
+
+@dataclass(frozen=True)
+class Polynomial(_BuiltinKernel):
+    """Polynomial kernel k(x, y) = (Σ_j x_j y_j / ℓ_j² + c)^degree.
+
+    Parameters
+    ----------
+    length_scale : float or tuple of float, default 1.0
+        ℓ > 0; one number or one per feature.
+    degree : int, default 3
+        At least 1.
+    coef0 : float, default 1.0
+        c ≥ 0, without which the kernel is not positive semidefinite.
+    """
+
+    degree: int = 3
+    coef0: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.degree != int(self.degree) or self.degree < 1:
+            raise InvalidParameterError(f"degree must be an integer ≥ 1, got {self.degree!r}")
+        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+            raise InvalidParameterError(f"coef0 must be finite and ≥ 0, got {self.coef0!r}")
+        object.__setattr__(self, "degree", int(self.degree))
+        object.__setattr__(self, "coef0", float(self.coef0))
+
+    def _fill(
+        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
+    ) -> None:
+        np.matmul(X, Y, out=out)
+        out += self.coef0
+        np.power(out, self.degree, out=out)
+
+    def diag(self, X: FloatArray) -> FloatArray:
+        """Return (‖x / ℓ‖² + c)^degree for every row, shape (len(X),)."""
+        scaled = self._scaled(X, np.result_type(np.asarray(X), np.float32))
+        return (np.einsum("ij,ij->i", scaled, scaled) + self.coef0) ** self.degree
+
+
+@dataclass(frozen=True)
+class Cosine(_BuiltinKernel):
+    """Cosine similarity of the scaled rows; 0 where a row is 0.
+
+    Parameters
+    ----------
+    length_scale : float or tuple of float, default 1.0
+        ℓ > 0; only the ratios between features matter.
+    """
+
+    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return _normalized(X), np.ascontiguousarray(_normalized(Y).T)
+
+    def _fill(
+        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
+    ) -> None:
+        np.matmul(X, Y, out=out)
+
+    def diag(self, X: FloatArray) -> FloatArray:
+        """Return 1 for every row that is not 0, shape (len(X),)."""
+        X = np.asarray(X)
+        return np.any(X != 0, axis=1).astype(np.result_type(X, np.float32))
+
+
+def _normalized(X: FloatArray) -> FloatArray:
+    norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+    norms[norms == 0] = 1
+    return X / norms[:, None]
+
+
+BUILTIN_KERNELS: Mapping[str, type[_BuiltinKernel]] = {
+    "rbf": RBF,
+    "matern": Matern,
+    "laplacian": Laplacian,
+    "polynomial": Polynomial,
+    "linear": Linear,
+    "cosine": Cosine,
+}
+
+
+def kernel_block(
+    kernel: Kernel, X: FloatArray, Y: FloatArray, out: FloatArray | None = None
+) -> FloatArray:
+    """Return k(X, Y), in ``out`` where given.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Built-in kernels write into ``out``; others are called and copied.
+    X, Y : ndarray of shape (n, d) and (m, d)
+        Encoded rows.
+    out : ndarray of shape (n, m), optional
+        Buffer, C-contiguous.
+
+    Raises
+    ------
+    InvalidKernelError
+        If a user's kernel returns another shape or non-finite values.
+    """
+    if out is None:
+        out = np.empty((len(X), len(Y)), np.result_type(X, Y))
+    if isinstance(kernel, _BuiltinKernel):
+        return kernel.block(X, Y, out)
+    out[...] = _checked_block(kernel, X, Y)
+    return out
+
+
+def kernel_diag(kernel: Kernel, X: FloatArray) -> FloatArray:
+    """Return k(x, x) for every row, shape (len(X),); user kernels are checked."""
+    if isinstance(kernel, _BuiltinKernel):
+        return kernel.diag(X)
+    return _checked_values(kernel, np.asarray(kernel.diag(X)), (len(X),), "diag(X)")
+
+
+def _checked_block(kernel: Kernel, X: FloatArray, Y: FloatArray) -> FloatArray:
+    return _checked_values(kernel, np.asarray(kernel(X, Y)), (len(X), len(Y)), "kernel(X, Y)")
+
+
+def _checked_values(
+    kernel: Kernel, values: FloatArray, shape: tuple[int, ...], call: str
+) -> FloatArray:
+    if values.shape != shape:
+        raise InvalidKernelError(
+            f"{call} of {type(kernel).__name__} returned shape {values.shape}; expected {shape}, "
+            f"one value per pair of rows"
+        )
+    if not np.all(np.isfinite(values)):
+        raise InvalidKernelError(
+            f"{call} of {type(kernel).__name__} returned NaN or infinity; a kernel must be finite "
+            f"for finite rows"
+        )
+    return values
+
+
+def check_kernel(kernel: Kernel, X: FloatArray) -> None:
+    """Check a kernel on some rows: shapes, finite, symmetric, positive semidefinite.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel to check.
+    X : ndarray of shape (n, d)
+        Some encoded rows, a few hundred at most: the cost is n³.
+
+    Raises
+    ------
+    InvalidKernelError
+        With what was found and what was expected.
+    """
+    X = np.asarray(X, np.float64)
+    K = _checked_block(kernel, X, X).astype(np.float64)
+    diagonal = _checked_values(kernel, np.asarray(kernel.diag(X)), (len(X),), "diag(X)")
+    name = type(kernel).__name__
+    scale = max(float(np.abs(K).max(initial=0.0)), np.finfo(float).tiny)
+    if not np.allclose(K, K.T, atol=1e-6 * scale, rtol=0):
+        raise InvalidKernelError(f"{name} is not symmetric: k(x, y) must equal k(y, x)")
+    if not np.allclose(np.diagonal(K), diagonal, atol=1e-5 * scale, rtol=0):
+        raise InvalidKernelError(
+            f"{name}.diag(X) differs from the diagonal of its matrix by up to "
+            f"{float(np.abs(np.diagonal(K) - diagonal).max()):.3g}"
+        )
+    smallest = float(np.linalg.eigvalsh((K + K.T) / 2)[0]) if len(X) else 0.0
+    if smallest < -1e-6 * scale * max(len(X), 1):
+        raise InvalidKernelError(
+            f"{name} is not positive semidefinite: its matrix on {len(X)} rows of the data has "
+            f"the eigenvalue {smallest:.3g}; kernel ridge regression needs all of them ≥ 0"
+        )
+
+
+def make_kernel(kernel: str | Kernel, length_scale: float | tuple[float, ...]) -> Kernel:
+    """Return the kernel that a name stands for, with the given length scale.
+
+    Parameters
+    ----------
+    kernel : str or Kernel
+        One of ``rbf``, ``matern`` (ν = 3/2), ``laplacian``, ``polynomial``,
+        ``linear``, ``cosine``; or a kernel, which is returned as it is.
+    length_scale : float or tuple of float
+        For names only.
+
+    Raises
+    ------
+    InvalidParameterError
+        For an unknown name or an object without the protocol.
+    """
+    if isinstance(kernel, str):
+        if kernel.lower() not in BUILTIN_KERNELS:
+            raise InvalidParameterError(
+                f"unknown kernel {kernel!r}; expected one of {', '.join(BUILTIN_KERNELS)}, or an "
+                f"object with kernel(X, Y) and kernel.diag(X)"
+            )
+        return BUILTIN_KERNELS[kernel.lower()](length_scale)
+    if not isinstance(kernel, Kernel) or isinstance(kernel, type):
+        raise InvalidParameterError(
+            f"kernel must be a name or an object with kernel(X, Y) and kernel.diag(X), got "
+            f"{kernel!r}"
+        )
+    return kernel
+
+
+def kernel_config(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel as plain values: its name and parameters, for a store."""
+    for name, cls in BUILTIN_KERNELS.items():
+        if type(kernel) is cls:
+            parameters = {f.name: getattr(kernel, f.name) for f in fields(cls)}
+            return {"name": name} | {
+                k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()
+            }
+    return {"name": "custom", "class": f"{type(kernel).__module__}.{type(kernel).__qualname__}"}
+
+
+def kernel_from_config(config: Mapping[str, Any]) -> Kernel:
+    """Return the kernel that :func:`kernel_config` described.
+
+    Raises
+    ------
+    InvalidKernelError
+        For a kernel that is not built in.
+    """
+    name = str(config.get("name"))
+    if name not in BUILTIN_KERNELS:
+        raise InvalidKernelError(
+            f"the kernel {config.get('class', name)!r} is not built in; pass the object itself: "
+            f"load(path, kernel=...)"
+        )
+    parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
+    parameters.pop("name")
+    return BUILTIN_KERNELS[name](**parameters)

@@ -1,0 +1,249 @@
+"""The only Cholesky, triangular solves, jitter ladder and BLAS thread limits.
+
+Everything here is made of numpy matrix products on panels. On one thread that
+is as fast as LAPACK's blocked routines or faster, and unlike SciPy's wrappers
+numpy releases the GIL, so tasks on the threaded scheduler run side by side.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.errors import NumericalError
+
+_PANEL = 128
+
+
+class _BlasLimit:
+    """One process-wide limit, counted, since several tasks may hold it at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._limit: Any = None
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._holders == 0:
+                self._limit = threadpool_limits(1, user_api="blas")
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0:
+                self._limit.restore_original_limits()
+                self._limit = None
+
+
+_blas_limit = _BlasLimit()
+
+
+@contextmanager
+def single_blas_thread() -> Iterator[None]:
+    """Run BLAS on one thread inside the ``with`` block; restore the limit at the end.
+
+    The number of threads decides how a product is summed, hence its last bits;
+    with one thread per task a fit has the same bits everywhere. May be nested
+    and held by several threads at once.
+    """
+    _blas_limit.acquire()
+    try:
+        yield
+    finally:
+        _blas_limit.release()
+
+
+def cholesky(A: Float64Array, *, overwrite: bool = False) -> Float64Array:
+    """Return the lower Cholesky factor of a symmetric positive definite matrix.
+
+    Parameters
+    ----------
+    A : ndarray of float64, shape (m, m)
+        Only the lower triangle is read.
+    overwrite : bool, default False
+        Use the memory of ``A`` for the factor.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, m)
+        L with L Lᵀ = A, zeros above the diagonal.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If A is not positive definite.
+
+    Notes
+    -----
+    Left-looking on panels of 128 columns; cost m³/3 multiply-adds.
+    """
+    L = A if overwrite else A.copy()
+    m = len(L)
+    for start in range(0, m, _PANEL):
+        stop = min(start + _PANEL, m)
+        if start:
+            L[start:, start:stop] -= L[start:, :start] @ L[start:stop, :start].T
+        corner = np.linalg.cholesky(L[start:stop, start:stop])
+        L[start:stop, start:stop] = corner
+        if stop < m:
+            L[stop:, start:stop] = L[stop:, start:stop] @ np.linalg.inv(corner).T
+            L[start:stop, stop:] = 0
+    return L
+
+
+def cholesky_jittered(A: Float64Array, jitter: float) -> Float64Array:
+    """Return the factor of A + j·I for the first j = jitter·10^i that works, i = 0, 1, ….
+
+    Parameters
+    ----------
+    A : ndarray of float64, shape (m, m)
+        Symmetric positive semidefinite up to rounding.
+    jitter : float
+        First value tried, relative to the largest diagonal entry.
+
+    Raises
+    ------
+    NumericalError
+        If 1e-2 of the largest diagonal entry is not enough, or A is not finite.
+    """
+    diagonal = np.diagonal(A).copy()
+    scale = float(diagonal.max(initial=0.0)) or 1.0
+    if not np.all(np.isfinite(diagonal)):
+        raise NumericalError("a matrix to factorize holds NaN or infinity; check the kernel")
+    rows = np.arange(len(A))
+    step = jitter
+    while step <= 1e-2:
+        trial = A.copy()
+        trial[rows, rows] = diagonal + step * scale
+        try:
+            return cholesky(trial, overwrite=True)
+        except np.linalg.LinAlgError:
+            step *= 10
+    raise NumericalError(
+        f"a {len(A)} × {len(A)} kernel matrix is not positive definite even with 1e-2 of its "
+        f"largest diagonal entry ({scale:.3g}) added; check that the kernel is positive "
+        f"semidefinite"
+    )
+
+
+def triangular_inverse(L: Float64Array) -> Float64Array:
+    """Return the inverse of a lower triangular matrix, shape (m, m); cost about m³/3."""
+    m = len(L)
+    W = np.zeros_like(L)
+    for start in range(0, m, _PANEL):
+        stop = min(start + _PANEL, m)
+        corner = np.linalg.inv(L[start:stop, start:stop])
+        W[start:stop, start:stop] = np.tril(corner)
+        # Column strips, so that the zeros above the diagonal of W are not multiplied.
+        for left in range(0, start, 4 * _PANEL):
+            right = min(left + 4 * _PANEL, start)
+            product = L[start:stop, left:start] @ W[left:start, left:right]
+            np.matmul(-corner, product, out=W[start:stop, left:right])
+    return W
+
+
+def inverse_diagonal(L: Float64Array) -> Float64Array:
+    """Return the diagonal of (L Lᵀ)⁻¹, shape (m,); cost about m³/3."""
+    W = triangular_inverse(L)
+    return np.einsum("ij,ij->j", W, W)
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardSubstitution:
+    """Solves with a lower triangular matrix, prepared once for many right-hand sides.
+
+    Parameters
+    ----------
+    panels : tuple of (int, int, ndarray, ndarray)
+        Start and stop of a panel, the panel left of the diagonal and the
+        inverse of the diagonal block, both transposed.
+    size : int
+        m.
+    """
+
+    panels: tuple[tuple[int, int, FloatArray, FloatArray], ...]
+    size: int
+
+    def solve_rows(self, rows: FloatArray) -> FloatArray:
+        """Replace each row b by (L⁻¹ b)ᵀ, in place; returns ``rows``.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, m)
+            One right-hand side per row.
+
+        Notes
+        -----
+        Cost: n m² multiply-adds, as matrix products.
+        """
+        for start, stop, left, corner in self.panels:
+            strip = rows[:, start:stop]
+            if start:
+                strip = strip - rows[:, :start] @ left
+            rows[:, start:stop] = strip @ corner
+        return rows
+
+
+def forward_substitution(L: Float64Array, dtype: np.dtype[Any]) -> ForwardSubstitution:
+    """Prepare solves with the lower triangular L in the given precision.
+
+    Diagonal blocks are inverted in float64: they are small and far better
+    conditioned than L itself.
+    """
+    panels = []
+    for start in range(0, len(L), _PANEL):
+        stop = min(start + _PANEL, len(L))
+        left = np.ascontiguousarray(L[start:stop, :start].T, dtype=dtype)
+        corner = np.linalg.inv(L[start:stop, start:stop]).T
+        panels.append((start, stop, left, np.ascontiguousarray(corner, dtype=dtype)))
+    return ForwardSubstitution(tuple(panels), len(L))
+
+
+def solve_lower(L: Float64Array, b: Float64Array) -> Float64Array:
+    """Return L⁻¹ b for b of shape (m, k), in float64."""
+    return forward_substitution(L, np.dtype(np.float64)).solve_rows(b.T.copy()).T
+
+
+def solve_lower_transposed(L: Float64Array, b: Float64Array) -> Float64Array:
+    """Return L⁻ᵀ b for b of shape (m, k), in float64; cost m² k."""
+    x = np.array(b, dtype=np.float64)
+    for start in reversed(range(0, len(L), _PANEL)):
+        stop = min(start + _PANEL, len(L))
+        strip = x[start:stop] - L[stop:, start:stop].T @ x[stop:]
+        x[start:stop] = np.linalg.solve(L[start:stop, start:stop].T, strip)
+    return x
+
+
+def add_gram(rows: FloatArray, gram: Float64Array) -> None:
+    """Add rowsᵀ rows to the lower block triangle of ``gram``, in place.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, m)
+        In float32 the products run in float32, so n should stay below some
+        thousands; the sum is kept in float64.
+    gram : ndarray of float64, shape (m, m)
+        Entries above the diagonal blocks are left alone: :func:`symmetrize`.
+
+    Notes
+    -----
+    Cost: n m² / 2 multiply-adds.
+    """
+    width = 2 * _PANEL
+    for start in range(0, rows.shape[1], width):
+        stop = start + width
+        gram[start:, start:stop] += rows[:, start:].T @ rows[:, start:stop]
+
+
+def symmetrize(gram: Float64Array) -> Float64Array:
+    """Return the full symmetric matrix of a lower triangle."""
+    return np.tril(gram) + np.tril(gram, -1).T
