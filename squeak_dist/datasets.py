@@ -55,10 +55,11 @@ def sea_surface_temperature() -> pd.DataFrame:
 
     Notes
     -----
-    One calendar month of one place differs from year to year by a standard
-    deviation of 0.76 °C, the largest part of which is El Niño. Features that know only
-    the month of the year (``month_cos``, ``month_sin``) cannot explain it: their
-    best R² is 0.85. With ``month`` among the features that limit is gone.
+    One calendar month of one place strays from its mean over the years by
+    0.66 °C (root mean square): El Niño. Features that know only the month of the
+    year (``month_cos``, ``month_sin``) cannot explain that, so their error on a
+    random holdout stays above it (R² below 0.89). ``month`` as a further feature
+    lifts the limit.
 
     Cost: a tenth of a second and 22 MB.
     """

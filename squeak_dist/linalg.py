@@ -210,7 +210,8 @@ def forward_substitution(L: Float64Array, dtype: np.dtype[Any]) -> ForwardSubsti
 
 def solve_lower(L: Float64Array, b: Float64Array) -> Float64Array:
     """Return L⁻¹ b for b of shape (m, k), in float64."""
-    return forward_substitution(L, np.dtype(np.float64)).solve_rows(b.T.copy()).T
+    solve = forward_substitution(L, np.dtype(np.float64))
+    return np.asarray(solve.solve_rows(b.T.copy()).T, np.float64)
 
 
 def solve_lower_transposed(L: Float64Array, b: Float64Array) -> Float64Array:

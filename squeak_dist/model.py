@@ -28,6 +28,8 @@ class FittedModel:
         The m rows that the model is made of.
     coefficients : ndarray of float64, shape (m, n_outputs)
         c; a prediction is k_D(x)ᵀ c + target_mean.
+    linear_coefficients : ndarray of float64, shape (n_features, n_outputs)
+        Ridge regression on the encoded columns, the baseline of ``evaluate``.
     target_mean : ndarray of float64, shape (n_outputs,)
         Weighted mean of the target over the rows fitted (the intercept).
     encoding : FeatureEncoding
@@ -36,6 +38,8 @@ class FittedModel:
         One per output.
     single_output : bool
         True where the target was one-dimensional, so that predictions are too.
+    unnamed_features : bool
+        True where the features came as an array, so that columns match by position.
     mu : float
         Ridge penalty μ > 0 on the scale of a sum of squares.
     epsilon : float
@@ -51,10 +55,12 @@ class FittedModel:
     kernel: Kernel
     dictionary: Dictionary
     coefficients: Float64Array
+    linear_coefficients: Float64Array
     target_mean: Float64Array
     encoding: FeatureEncoding
     target_names: tuple[str, ...]
     single_output: bool
+    unnamed_features: bool
     mu: float
     epsilon: float
     seed: int

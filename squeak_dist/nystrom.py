@@ -66,8 +66,7 @@ class NystromMap:
     def blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Yield (rows, Z of these rows) over blocks of X, in one reused buffer."""
         buffer = np.empty((min(_BLOCK_ROWS, len(X)), len(self)), self.points.dtype)
-        for start in range(0, len(X), _BLOCK_ROWS):
-            rows = slice(start, min(start + _BLOCK_ROWS, len(X)))
+        for rows in row_slices(len(X), _BLOCK_ROWS):
             yield rows, self._fill(X[rows], buffer[: rows.stop - rows.start])
 
     def residual(self, X: FloatArray) -> Float64Array:
@@ -98,6 +97,12 @@ class NystromMap:
     def _fill(self, X: FloatArray, out: FloatArray) -> FloatArray:
         kernel_block(self.kernel, X, self.points, out)
         return self.forward.solve_rows(out)
+
+
+def row_slices(n: int, step: int) -> Iterator[slice]:
+    """Yield slices of at most ``step`` rows that cover n rows."""
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
 
 
 def regularized_map(
@@ -151,7 +156,9 @@ def approximation_error(nystrom: NystromMap, X: FloatArray) -> float:
 
 def _double_block(kernel: Kernel, points: FloatArray) -> Float64Array:
     doubled = points.astype(np.float64)
-    return kernel_block(kernel, doubled, doubled)
+    K = np.empty((len(points), len(points)))
+    kernel_block(kernel, doubled, doubled, K)
+    return K
 
 
 def _make_map(kernel: Kernel, points: FloatArray, factor: Float64Array) -> NystromMap:

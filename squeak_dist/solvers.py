@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,9 @@ from squeak_dist.linalg import (
     solve_lower_transposed,
     symmetrize,
 )
-from squeak_dist.nystrom import NystromMap
+from squeak_dist.nystrom import NystromMap, row_slices
 
+_LINEAR_BLOCK_ROWS = 8192
 _MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
 
 
@@ -69,12 +71,40 @@ def normal_equations(
     Cost: n m kernel entries and 3 n m² / 2 multiply-adds. Memory: m² float64
     and one block of features.
     """
-    m, k = len(nystrom), targets.shape[1]
-    gram = np.zeros((m, m)) if start is None else start.gram.copy()
-    moment = np.zeros((m, k)) if start is None else start.moment.copy()
-    weights = np.ones(len(X)) if row_weights is None else row_weights
+    return _accumulate(nystrom.blocks(X), len(nystrom), targets, row_weights, start)
+
+
+def linear_equations(
+    X: FloatArray,
+    targets: Float64Array,
+    row_weights: Float64Array | None = None,
+    start: NormalEquations | None = None,
+) -> NormalEquations:
+    """Add the rows of a partition to the normal equations of plain ridge regression.
+
+    Parameters are those of :func:`normal_equations`; the features are the
+    columns of X themselves, summed in float64.
+    """
+    blocks = (
+        (rows, X[rows].astype(np.float64)) for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS)
+    )
+    return _accumulate(blocks, X.shape[1], targets, row_weights, start)
+
+
+def _accumulate(
+    blocks: Iterable[tuple[slice, FloatArray]],
+    n_features: int,
+    targets: Float64Array,
+    row_weights: Float64Array | None,
+    start: NormalEquations | None,
+) -> NormalEquations:
+    """Sum over blocks of features, which may be overwritten."""
+    k = targets.shape[1]
+    gram = np.zeros((n_features, n_features)) if start is None else start.gram.copy()
+    moment = np.zeros((n_features, k)) if start is None else start.moment.copy()
+    weights = np.ones(len(targets)) if row_weights is None else row_weights
     roots = np.sqrt(weights)
-    for rows, Z in nystrom.blocks(X):
+    for rows, Z in blocks:
         if row_weights is not None:
             Z *= roots[rows, None].astype(Z.dtype)
         weighted = roots[rows, None] * targets[rows]

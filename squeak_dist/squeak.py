@@ -30,6 +30,7 @@ _MIN_ROWS = 512  # a dictionary below this size costs nothing, so it may grow to
 _MAX_BLOCK_ROWS = 4096
 _COARSE_STRIDE = 4  # the prefilter's map keeps every fourth row of the dictionary
 _COARSE_FROM = 256  # below this size the prefilter does not pay
+_FULL_SHARE = 0.95  # of max_dictionary: with less room than that a stream stops
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class SqueakParameters:
     max_dictionary : int, optional
         Largest number of distinct rows; none by default.
     on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
-        What happens when Shrink cannot hold ``max_dictionary``: double γ and
-        shrink again, or keep the last dictionary that fits and see no more rows.
+        What happens when Shrink cannot hold ``max_dictionary``: raise γ (by 2,
+        or by 2^(1/4) where little is missing) and shrink again; or let the dictionary never exceed it, and see no more rows
+        once Shrink frees less than a twentieth of it.
     growth : float, default 1.5
         Shrink runs when the dictionary has grown by this factor, > 1.
     prefilter : bool, default True
@@ -223,8 +225,8 @@ def shrink(
     Returns
     -------
     Dictionary
-        At most ``max_dictionary`` rows, at a γ doubled as often as that took;
-        with ``on_overrun="stop"`` it may be larger, and the caller decides.
+        At most ``max_dictionary`` rows, at a γ raised as often as that took;
+        with ``on_overrun="stop"`` γ is left alone, and the size is what it is.
 
     Notes
     -----
@@ -234,8 +236,10 @@ def shrink(
     thinned = thin(dictionary, tau, rng)
     limit = parameters.max_dictionary
     while limit is not None and len(thinned) > limit and parameters.on_overrun == "raise_gamma":
-        # RLS fall as γ grows, so this is sound; the dictionary is now accurate for 2γ only.
-        thinned = replace(thinned, gamma=2 * thinned.gamma)
+        # RLS fall as γ grows, so this is sound; the dictionary is accurate for the new γ only.
+        # Doubling where little is missing would leave a third of the budget unused.
+        step = 2.0 if len(thinned) > 1.5 * limit else 2**0.25
+        thinned = replace(thinned, gamma=step * thinned.gamma)
         thinned = thin(thinned, _estimated_rls(kernel, thinned, parameters.epsilon), rng)
     return thinned
 
@@ -292,7 +296,7 @@ def merge(
     Returns
     -------
     Dictionary
-        At the largest γ of those merged, or a doubled one.
+        At the largest γ of those merged, or a raised one.
 
     Notes
     -----
@@ -302,7 +306,7 @@ def merge(
     """
     if len(dictionaries) == 1:
         return dictionaries[0]
-    inexact = sum(not np.all(d.probabilities == 1) for d in dictionaries)
+    inexact = sum(not (len(d) and np.all(d.probabilities == 1)) for d in dictionaries)
     return shrink(kernel, concatenate(list(dictionaries)), parameters, rng, merged=max(1, inexact))
 
 
@@ -351,7 +355,9 @@ def _expand(
     """
     kept, p, copies = _sample(state, judge, kernel, X, row_weights, parameters, rng)
     room = _capacity(state, parameters) - len(state.dictionary)
-    used = len(X) if len(kept) <= room else int(kept[room])
+    # Right after the row that fills the dictionary: to look further, at rows that were
+    # not sampled, would bias their chance of ever being so.
+    used = len(X) if len(kept) < room else int(kept[room - 1]) + 1
     kept, p, copies = kept[:room], p[:room], copies[:room]
     arrivals = replace(
         state.dictionary,
@@ -400,7 +406,9 @@ def _sample(
 
 def _capacity(state: SqueakState, parameters: SqueakParameters) -> int:
     """Size at which Shrink runs: always above the size that the last Shrink left."""
-    return math.ceil(parameters.growth * max(state.mapped, _MIN_ROWS))
+    limit = parameters.max_dictionary
+    grown = math.ceil(parameters.growth * max(state.mapped, min(_MIN_ROWS, limit or _MIN_ROWS)))
+    return min(grown, limit) if limit and parameters.on_overrun == "stop" else grown
 
 
 def _block_rows(state: SqueakState) -> int:
@@ -420,11 +428,14 @@ def _shrink_state(
 ) -> SqueakState:
     thinned = shrink(kernel, state.dictionary, parameters, rng)
     limit = parameters.max_dictionary
-    if limit is not None and len(thinned) > limit:
-        last_fit = state.dictionary.take(np.arange(state.mapped))
-        return replace(state, dictionary=last_fit, rows_seen=state.rows_mapped, stopped=True)
-    return _shrunk(thinned, state.rows_seen)
+    full = (
+        limit is not None
+        and parameters.on_overrun == "stop"
+        and len(state.dictionary) >= limit
+        and len(thinned) > _FULL_SHARE * limit
+    )
+    return _shrunk(thinned, state.rows_seen, stopped=full)
 
 
-def _shrunk(dictionary: Dictionary, rows_seen: int) -> SqueakState:
-    return SqueakState(dictionary, len(dictionary), rows_seen, rows_seen)
+def _shrunk(dictionary: Dictionary, rows_seen: int, *, stopped: bool = False) -> SqueakState:
+    return SqueakState(dictionary, len(dictionary), rows_seen, rows_seen, stopped)

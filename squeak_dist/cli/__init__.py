@@ -1,0 +1,5 @@
+"""Command line: ``squeak-dist``, and the same as ``dask squeak``."""
+
+from squeak_dist.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,249 @@
+"""The Dask executor of a fit: one graph per stage, on a cluster or on local threads."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import psutil
+from dask.callbacks import Callback
+from dask.delayed import delayed
+from distributed import Client, KilledWorker, default_client, get_worker, worker_client
+
+from squeak_dist.distributed.sources import Source
+from squeak_dist.errors import ClusterError, InsufficientMemoryError
+from squeak_dist.linalg import single_blas_thread
+from squeak_dist.model import FittedModel
+from squeak_dist.stages import FitParameters, fit_tables
+from squeak_dist.validation import check_memory, check_versions
+
+Progress = Callable[[str, int, int], None]
+
+_TOPIC = "squeak_dist"
+
+
+class DaskExecutor:
+    """Runs the calls of a fit as Dask tasks: one graph per stage.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        Where to run; without one, Dask's threaded scheduler in this process.
+    progress : callable, optional
+        Called with (stage, tasks done, tasks in all).
+    """
+
+    def __init__(self, client: Client | None, progress: Progress | None = None) -> None:
+        self._client = client
+        self._progress = progress
+        self._calls = 0
+        self._run = uuid.uuid4().hex[:8]
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return a Delayed on function(*args)."""
+        self._calls += 1
+        name = function.__name__.strip("_").replace("_", "-")
+        key = f"squeak-{name}-{self._run}-{self._calls}"
+        task = function if self._progress is None or self._client is None else _Announced(function)
+        return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
+
+    def share(self, value: Any) -> Any:
+        """Return a Delayed that is one node of the graph."""
+        return delayed(value, traverse=False)
+
+    def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
+        """Keep encoded partitions in memory if they take at most half of it."""
+        if nbytes > _total_memory(self._client) // 2:
+            return handles
+        if self._client is not None:
+            return list(self._client.persist(handles))
+        with single_blas_thread():
+            return list(dask.persist(*handles))
+
+    def gather(self, stage: str, handle: Any) -> Any:
+        """Compute one handle; its graph is the stage."""
+        calls, self._calls = self._calls, 0
+        if self._client is not None:
+            return self._gather_from_cluster(stage, handle, calls)
+        with single_blas_thread(), _local_progress(self._progress, stage):
+            (value,) = dask.compute(handle)
+        return value
+
+    def check_memory(self, needed: int, explanation: str) -> None:
+        """Compare with the memory limit of each worker, or with this machine's."""
+        if self._client is not None:
+            check_memory(self._client, needed, explanation)
+            return
+        available = psutil.virtual_memory().available
+        if needed > available:
+            raise InsufficientMemoryError(
+                f"a task needs about {needed / 2**20:,.0f} MiB ({explanation}), but "
+                f"{available / 2**20:,.0f} MiB are free on this machine; lower max_dictionary or "
+                f"cut the data into smaller partitions"
+            )
+
+    def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
+        assert self._client is not None
+        with _cluster_progress(self._client, self._progress, stage, calls):
+            future = self._client.compute(handle)
+            try:
+                return future.result()
+            except KilledWorker as error:
+                raise ClusterError(
+                    f"workers died repeatedly during the {stage} stage: {error}. Mostly they ran "
+                    f"out of memory: lower max_dictionary, use smaller partitions, or give the "
+                    f"workers more memory"
+                ) from error
+            finally:
+                future.cancel()
+
+
+class _Announced:
+    """A task that tells the client when it is done."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = function.__name__
+
+    def __call__(self, *args: Any) -> Any:
+        value = self.function(*args)
+        get_worker().log_event(_TOPIC, self.__name__)
+        return value
+
+
+@contextmanager
+def _cluster_progress(
+    client: Client, progress: Progress | None, stage: str, total: int
+) -> Iterator[None]:
+    if progress is None:
+        yield
+        return
+    done = 0
+
+    def count(event: Any) -> None:
+        nonlocal done
+        done = min(done + 1, total)  # a task that ran twice after a lost worker counts once
+        progress(stage, done, total)
+
+    progress(stage, 0, total)
+    client.subscribe_topic(_TOPIC, count)
+    try:
+        yield
+    finally:
+        client.unsubscribe_topic(_TOPIC)
+    progress(stage, total, total)
+
+
+@contextmanager
+def _local_progress(progress: Progress | None, stage: str) -> Iterator[None]:
+    if progress is None:
+        yield
+        return
+
+    def count(key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        progress(stage, len(state["finished"]), len(dsk))
+
+    with Callback(posttask=count):
+        yield
+
+
+def _total_memory(client: Client | None) -> int:
+    if client is None:
+        return int(psutil.virtual_memory().available)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return sum(info["memory_limit"] or psutil.virtual_memory().total for info in workers)
+
+
+@contextmanager
+def active_client(client: Client | None) -> Iterator[Client | None]:
+    """Yield the client to run on: the given one, the task's own, the default one, or None.
+
+    Raises
+    ------
+    ClusterError
+        If it is asynchronous, or no Dask client at all.
+    """
+    if client is None and _inside_a_task():
+        with worker_client() as own:
+            yield own
+        return
+    found = _default_client() if client is None else client
+    if found is not None and not isinstance(found, Client):
+        raise ClusterError(
+            f"client must be a distributed.Client, got {type(found).__name__}; pass "
+            f"Client(address) or Client(cluster)"
+        )
+    if found is not None and found.asynchronous:
+        raise ClusterError(
+            "the Dask client is asynchronous, but fit waits for results; make a client with "
+            "asynchronous=False, or call fit in a thread: await asyncio.to_thread(fit, …)"
+        )
+    yield found
+
+
+def compute(handle: Any, client: Client | None = None) -> Any:
+    """Return the value of one Delayed, on the active client or on local threads."""
+    with active_client(client) as chosen:
+        if chosen is not None:
+            return chosen.compute(handle).result()
+        with single_blas_thread():
+            return dask.compute(handle)[0]
+
+
+def _inside_a_task() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def _default_client() -> Client | None:
+    try:
+        return default_client()
+    except ValueError:
+        return None
+
+
+def fit_source(
+    source: Source,
+    parameters: FitParameters,
+    *,
+    client: Client | None = None,
+    progress: Progress | None = None,
+) -> FittedModel:
+    """Fit a model to a source on a cluster, or on local threads.
+
+    Parameters
+    ----------
+    source : Source
+        Partitions.
+    parameters : FitParameters
+        All parameters.
+    client : distributed.Client, optional
+        The current client by default.
+    progress : callable, optional
+        Called with (stage, tasks done, tasks in all).
+
+    Raises
+    ------
+    VersionMismatchError, ClusterError, InsufficientMemoryError
+        Before work is submitted.
+    DataError
+        After the profile, for what only the values show.
+    """
+    with active_client(client) as chosen:
+        if chosen is not None:
+            check_versions(chosen)
+        return fit_tables(
+            DaskExecutor(chosen, progress),
+            source.tables,
+            source.schema,
+            parameters,
+            target_names=source.target_names,
+            single_output=source.single_output,
+            unnamed_features=source.unnamed_features,
+        )

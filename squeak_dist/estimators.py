@@ -1,0 +1,566 @@
+"""scikit-learn faces of the model, and :func:`fit`, which makes one in a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils import check_random_state
+
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.dictionary import Dictionary
+from squeak_dist.distributed import (
+    Evaluation,
+    Progress,
+    Source,
+    evaluate_source,
+    fit_source,
+    predict_collection,
+    read_source,
+    write_dual_weights,
+)
+from squeak_dist.errors import SqueakError
+from squeak_dist.kernels import Kernel
+from squeak_dist.model import FittedModel
+from squeak_dist.stages import FitParameters
+from squeak_dist.store import load_model, save_model
+
+
+class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
+    """The estimator has no model yet."""
+
+
+class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Nyström kernel ridge regression on a dictionary that SQUEAK chooses.
+
+    One pass over the data keeps a dictionary of essential rows, chosen by ridge
+    leverage scores on every partition and merged in a tree; a second pass solves
+    the ridge regression on it. Runs on the current Dask client, or on local
+    threads where there is none.
+
+    Parameters
+    ----------
+    kernel : str or Kernel, default "rbf"
+        ``"rbf"``, ``"matern"`` (ν = 3/2), ``"laplacian"``, ``"polynomial"``,
+        ``"linear"``, ``"cosine"``, or an object with ``kernel(X, Y)`` and
+        ``kernel.diag(X)``, which is given the encoded rows.
+    length_scale : float, sequence of float or "auto", default "auto"
+        In the units of the columns; one number or one per encoded feature.
+        ``"auto"``: the median distance of a sample of standardized rows.
+    mu : float or "auto", default "auto"
+        Ridge penalty μ > 0 on a sum of squares: scikit-learn KernelRidge's
+        ``alpha`` (FALKON's penalty is μ/n). ``"auto"``: generalized
+        cross-validation, without a further pass.
+    gamma : float or "auto", default "auto"
+        Leverage regularization γ > 0: smaller keeps more rows. ``"auto"``: μ, or
+        the smallest γ whose dictionary fits ``max_dictionary``.
+    epsilon : float, default 0.3
+        Accuracy ε of the dictionary, in (0, 1).
+    delta : float, default 0.1
+        Failure probability in (0, 1); used by ``qbar="theory"`` alone.
+    qbar : int or "theory", default 16
+        Copies q̄ ≥ 1 per row before selection. ``"theory"`` is the value that
+        Theorem 1 asks for, about 10⁴: it keeps nearly every row of a small table.
+    max_dictionary : int or None, default 2000
+        Largest dictionary; it sets memory and time.
+    on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
+        At a dictionary that does not fit: raise γ (with a warning where γ was
+        given), or stop the dictionary pass there.
+    solver : {"auto", "direct"}, default "auto"
+        Direct solve of the normal equations.
+    approximation : {"projected", "regularized"}, default "projected"
+        Regression in the span of the dictionary, or the paper's regularized map.
+    fan_in : int, default 2
+        Dictionaries per merge, at least 2.
+    missing : {"raise", "impute", "drop"}, default "raise"
+        Missing values: an error; median and an indicator column (rows without a
+        target are dropped); or drop the rows.
+    standardize : bool or "auto", default "auto"
+        Divide numeric columns by their standard deviation; ``"auto"``: where the
+        length scale is ``"auto"``. Columns are always centred.
+    dtype : {"float32", "float64"}, default "float32"
+        Of rows and kernel blocks; sums are float64 always.
+    random_state : int, RandomState or None, default 0
+        Seed. The same seed gives the same bits on any number of workers.
+
+    Attributes
+    ----------
+    dictionary_ : Dictionary
+        The rows kept, encoded, with probabilities and multiplicities.
+    components_ : ndarray of shape (m, d)
+        The points of the dictionary.
+    component_indices_ : ndarray of int64, shape (m,)
+        Their row numbers in the training data.
+    dual_coef_ : ndarray of float64, shape (m,) or (m, n_outputs)
+        Coefficients c; a prediction is k_D(x)ᵀ c + ``intercept_``.
+    intercept_ : float or ndarray of shape (n_outputs,)
+        Mean of the training target.
+    kernel_ : Kernel
+        The kernel with its length scale.
+    gamma_, mu_, effective_dimension_ : float
+        γ and μ used, and the dictionary's estimate of d_eff(γ).
+    report_ : dict
+        Rows, sizes, seconds, memory, and every node of the merge tree.
+    n_features_in_ : int
+        Columns seen in the fit.
+    feature_names_in_ : ndarray of str
+        Their names, where the data had string names.
+    model_ : FittedModel
+        All of it as one frozen value.
+
+    References
+    ----------
+    D. Calandriello, A. Lazaric, M. Valko: "Pack only the essentials: Adaptive
+    dictionary learning for kernel ridge regression" (2016); "Distributed
+    adaptive sampling for kernel matrix approximation" (AISTATS 2017).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from squeak_dist import SqueakRegressor
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = SqueakRegressor().fit(X, np.sin(X[:, 0]))
+    >>> bool(model.score(X, np.sin(X[:, 0])) > 0.99)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: str | Kernel = "rbf",
+        length_scale: float | Sequence[float] | str = "auto",
+        mu: float | str = "auto",
+        gamma: float | str = "auto",
+        epsilon: float = 0.3,
+        delta: float = 0.1,
+        qbar: int | str = 16,
+        max_dictionary: int | None = 2000,
+        on_overrun: str = "raise_gamma",
+        solver: str = "auto",
+        approximation: str = "projected",
+        fan_in: int = 2,
+        missing: str = "raise",
+        standardize: bool | str = "auto",
+        dtype: str = "float32",
+        random_state: Any = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.mu = mu
+        self.gamma = gamma
+        self.epsilon = epsilon
+        self.delta = delta
+        self.qbar = qbar
+        self.max_dictionary = max_dictionary
+        self.on_overrun = on_overrun
+        self.solver = solver
+        self.approximation = approximation
+        self.fan_in = fan_in
+        self.missing = missing
+        self.standardize = standardize
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        features: Sequence[Hashable] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        client: Client | None = None,
+        progress: Progress | None = None,
+    ) -> SqueakRegressor:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : Dask or pandas DataFrame, Dask or numpy array, str or path
+            Features; with ``target`` also the target. A string is a path or URL
+            of parquet.
+        y : array or Series like X, shape (n,) or (n, n_outputs), optional
+            The target, where it is no column of X.
+        sample_weight : array or Series like X, or a column name, optional
+            Weights v ≥ 0 of the squared errors.
+        target : label or list of labels, optional
+            Columns of X to predict.
+        features : list of labels, optional
+            Columns to learn from; all others than target and weight by default.
+        storage_options : mapping, optional
+            For a URL: passed to fsspec.
+        client : distributed.Client, optional
+            The current client by default; without any, local threads.
+        progress : callable, optional
+            Called with (stage, tasks done, tasks in all).
+
+        Returns
+        -------
+        SqueakRegressor
+            self.
+
+        Raises
+        ------
+        InvalidParameterError
+            For a parameter outside its range.
+        DataError, ColumnTypeError
+            For data that cannot be fitted: see :mod:`squeak_dist.errors`.
+        VersionMismatchError, ClusterError, InsufficientMemoryError
+            For a cluster that cannot do it, before work is submitted.
+
+        Notes
+        -----
+        Three passes: profile, dictionary (n m² multiply-adds at most), solve
+        (1.5 n m²). Memory per worker: O(m²), independent of n.
+        """
+        parameters = self._parameters()
+        source = read_source(
+            X,
+            y,
+            target=target,
+            features=features,
+            sample_weight=sample_weight,
+            storage_options=None if storage_options is None else dict(storage_options),
+        )
+        self._adopt(fit_source(source, parameters, client=client, progress=progress))
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Predict; lazy for lazy input, with its index.
+
+        Parameters
+        ----------
+        X : Dask or pandas DataFrame, Dask or numpy array, str or path
+            Columns of a frame are matched by name, those of an array by position.
+
+        Returns
+        -------
+        Dask Series, DataFrame or array, or ndarray
+            Shape (n,) or (n, n_outputs).
+
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+        DataError, ColumnTypeError
+            For columns or values that do not match the fit.
+        """
+        return predict_collection(self._fitted(), X)
+
+    def evaluate(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        client: Client | None = None,
+    ) -> Evaluation:
+        """Score on test data, beside the mean and a linear ridge regression.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target, client
+            As in :meth:`fit`; without y the target columns of the fit are taken
+            from X.
+
+        Returns
+        -------
+        Evaluation
+            RMSE and R² of each; ``print`` shows a table. One pass over the data.
+        """
+        model = self._fitted()
+        if y is None and target is None:
+            target = list(model.target_names)
+        source = self._test_source(X, y, sample_weight, target)
+        return evaluate_source(model, source, client=client)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R² on test data, the mean over outputs; computes.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`; without y the target columns of the fit are taken
+            from X.
+
+        Returns
+        -------
+        float
+            At most 1; 0 is the mean of the test target.
+        """
+        return float(np.mean(self.evaluate(X, y, sample_weight).model.r2))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        overwrite: bool = True,
+    ) -> None:
+        """Save the model as zarr: a directory, a ``.zip`` file or any fsspec URL.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to. An earlier model there is replaced only when the new one is
+            complete.
+        storage_options : mapping, optional
+            For a URL: passed to fsspec.
+        overwrite : bool, default True
+            False: an error where something is.
+
+        Raises
+        ------
+        StoreError
+            If it cannot be written.
+        """
+        save_model(self._fitted(), path, storage_options=storage_options, overwrite=overwrite)
+
+    def save_dual_weights(
+        self,
+        path: str | os.PathLike[str],
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        client: Client | None = None,
+    ) -> None:
+        """Write the dual weights w̃ = (y − f(x))/μ of every training row to zarr.
+
+        With ``approximation="regularized"`` this is (K̃ + μI)⁻¹ y of the paper, by
+        block inversion. The workers write, one writer per chunk.
+
+        Parameters
+        ----------
+        path : str or path
+            A store of its own, with the array ``dual_weights`` of shape (n, outputs).
+        X, y, sample_weight, target, client
+            The training data, as they were given to :meth:`fit`.
+        storage_options : mapping, optional
+            For a URL: passed to fsspec.
+        """
+        model = self._fitted()
+        if y is None and target is None:
+            target = list(model.target_names)
+        source = self._test_source(X, y, sample_weight, target)
+        write_dual_weights(model, source, path, storage_options=storage_options, client=client)
+
+    @property
+    def dictionary_(self) -> Dictionary:
+        """The rows kept."""
+        return self._fitted().dictionary
+
+    @property
+    def components_(self) -> FloatArray:
+        """The points of the dictionary, encoded."""
+        return self._fitted().dictionary.points
+
+    @property
+    def component_indices_(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Row numbers of the dictionary in the training data."""
+        return self._fitted().dictionary.indices
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        """Coefficients of the dictionary's kernel columns."""
+        model = self._fitted()
+        return model.coefficients[:, 0] if model.single_output else model.coefficients
+
+    @property
+    def intercept_(self) -> Any:
+        """Mean of the training target."""
+        model = self._fitted()
+        return float(model.target_mean[0]) if model.single_output else model.target_mean
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel, in the units of the encoded rows."""
+        return self._fitted().kernel
+
+    @property
+    def gamma_(self) -> float:
+        """Leverage regularization that the dictionary is accurate for."""
+        return self._fitted().dictionary.gamma
+
+    @property
+    def mu_(self) -> float:
+        """Ridge penalty."""
+        return self._fitted().mu
+
+    @property
+    def effective_dimension_(self) -> float:
+        """The dictionary's estimate of d_eff(γ)."""
+        return float(self._fitted().report["effective_dimension"])
+
+    @property
+    def report_(self) -> Mapping[str, Any]:
+        """The record of the fit."""
+        return self._fitted().report
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.input_tags.allow_nan = self.missing != "raise"
+        tags.input_tags.string = True
+        return tags
+
+    def check_parameters(self) -> None:
+        """Check the parameters without any data.
+
+        Raises
+        ------
+        InvalidParameterError
+            For a parameter outside its range.
+        """
+        self._parameters()
+
+    def _parameters(self) -> FitParameters:
+        given = self.get_params(deep=False)
+        return FitParameters(seed=_seed(given.pop("random_state")), **given)
+
+    def _adopt(self, model: FittedModel) -> None:
+        self.model_ = model
+        self.n_features_in_ = len(model.encoding.labels)
+        labels = model.encoding.labels
+        if all(isinstance(label, str) for label in labels) and not model.unnamed_features:
+            self.feature_names_in_ = np.array(labels, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _fitted(self) -> FittedModel:
+        if not hasattr(self, "model_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet; call fit first, or load "
+                f"a model with squeak_dist.load"
+            )
+        return self.model_
+
+    def _test_source(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
+        """Cut test data as the training data were."""
+        model = self._fitted()
+        if isinstance(target, list) and len(target) == 1 and model.single_output:
+            target = target[0]
+        named = target is not None
+        return read_source(
+            X,
+            y,
+            target=target,
+            features=list(model.encoding.labels) if named else None,
+            sample_weight=sample_weight,
+        )
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def fit(
+    X: Any,
+    y: Any = None,
+    *,
+    target: Any = None,
+    features: Sequence[Hashable] | None = None,
+    sample_weight: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    client: Client | None = None,
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> SqueakRegressor:
+    """Fit a kernel ridge regression to a table of any size.
+
+    Parameters
+    ----------
+    X, y, target, features, sample_weight, storage_options, client, progress
+        As in :meth:`SqueakRegressor.fit`.
+    **parameters
+        Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
+        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``missing``, ….
+
+    Returns
+    -------
+    SqueakRegressor
+        Fitted.
+
+    Raises
+    ------
+    SqueakError
+        See :meth:`SqueakRegressor.fit`.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, squeak_dist
+    >>> frame = pd.DataFrame({"x": np.linspace(0, 6, 300)})
+    >>> frame["y"] = np.sin(frame["x"])
+    >>> model = squeak_dist.fit(frame, target="y")
+    >>> bool(abs(model.predict(pd.DataFrame({"x": [1.0]}))[0] - np.sin(1)) < 0.01)
+    True
+    """
+    return SqueakRegressor(**parameters).fit(
+        X,
+        y,
+        sample_weight,
+        target=target,
+        features=features,
+        storage_options=storage_options,
+        client=client,
+        progress=progress,
+    )
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    kernel: Kernel | None = None,
+) -> SqueakRegressor:
+    """Load a model that :meth:`SqueakRegressor.save` wrote.
+
+    Parameters
+    ----------
+    path : str or path
+        A directory, a ``.zip`` file or any fsspec URL.
+    storage_options : mapping, optional
+        For a URL: passed to fsspec.
+    kernel : Kernel, optional
+        The kernel object, for a model fitted with one that is not built in.
+
+    Returns
+    -------
+    SqueakRegressor
+        Ready to predict, to the same bits; its parameters are those of the fit
+        as far as the store knows them.
+
+    Raises
+    ------
+    StoreError
+        If there is nothing, or something else, or it is incomplete or damaged.
+    """
+    model = load_model(path, storage_options=storage_options, kernel=kernel)
+    estimator = SqueakRegressor(
+        kernel=model.kernel,
+        mu=model.mu,
+        gamma=model.dictionary.gamma,
+        epsilon=model.epsilon,
+        qbar=model.dictionary.qbar,
+        approximation=model.approximation,
+        missing=model.encoding.missing,
+        standardize=model.encoding.standardize,
+        dtype=model.encoding.dtype,
+        random_state=model.seed,
+    )
+    estimator._adopt(model)
+    return estimator

@@ -1,0 +1,153 @@
+"""Parameters from a sample of the rows: length scale and gamma."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.kernels import Kernel, kernel_block
+from squeak_dist.solvers import NormalEquations, mu_by_gcv
+
+_BUDGET_SHARE = 0.9  # of max_dictionary: the estimate is for the mean size
+
+
+def median_length_scale(X: FloatArray) -> float:
+    """Return the median distance between the rows of a sample, the median heuristic.
+
+    Parameters
+    ----------
+    X : ndarray of shape (s, d)
+        Encoded rows, a thousand or so: the cost is s² d.
+
+    Returns
+    -------
+    float
+        Positive: 1.0 where all rows are equal; the median over different rows
+        where most of them are duplicates.
+    """
+    doubled = np.asarray(X, np.float64)
+    squares = np.einsum("ij,ij->i", doubled, doubled)
+    distances = squares[:, None] + squares - 2 * doubled @ doubled.T
+    above = distances[np.triu_indices(len(doubled), 1)]
+    largest = float(above.max(initial=0.0))
+    different = above[above > 1e-12 * largest] if largest > 0 else above[:0]
+    return float(np.sqrt(np.median(different))) if len(different) else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class SampleSpectrum:
+    """Eigendecomposition of the kernel matrix of a sample that stands for n rows.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (s,)
+        Eigenvalues λ ≥ 0.
+    vectors : ndarray of float64, shape (s, s)
+        Eigenvectors U, one per column.
+    rows : int
+        n, the rows that the sample was drawn from.
+    """
+
+    values: Float64Array
+    vectors: Float64Array
+    rows: int
+
+    def rls(self, gamma: float) -> Float64Array:
+        """Return what the RLS of the sample's rows would be among all n rows, shape (s,).
+
+        The kernel matrix of n rows has about n/s times the spectrum of the
+        sample's, so that τ(γ) ≈ (s/n) τ_sample(γ s/n).
+        """
+        share = len(self.values) / self.rows
+        shrunk = self.values / (self.values + gamma * share)
+        return share * np.einsum("ij,j,ij->i", self.vectors, shrunk, self.vectors)
+
+    def effective_dimension(self, gamma: float) -> float:
+        """Return the estimate of d_eff(γ) of all n rows; at most s."""
+        return float(np.sum(self.values / (self.values + gamma * len(self.values) / self.rows)))
+
+    def dictionary_size(self, gamma: float, epsilon: float, qbar: int) -> float:
+        """Return the expected number of distinct rows that SQUEAK keeps at this γ."""
+        missed = (1 - (1 - epsilon / 2) * np.minimum(self.rls(gamma), 1)) ** qbar
+        return float(np.sum(1 - missed)) * self.rows / len(self.values)
+
+    def mu(self, targets: Float64Array) -> float:
+        """Return the ridge penalty μ that GCV chooses on the sample itself.
+
+        The penalty of a sum of squares is the ratio of noise to kernel scale,
+        so it does not depend on the number of rows.
+        """
+        centred = targets - targets.mean(axis=0)
+        roots = np.sqrt(self.values)
+        moment = roots[:, None] * (self.vectors.T @ centred)
+        square = np.einsum("ij,ij->j", centred, centred)
+        return mu_by_gcv(NormalEquations(np.diag(self.values), moment, square, len(centred)))
+
+
+def sample_spectrum(
+    kernel: Kernel, X: FloatArray, rows: int, row_weights: Float64Array | None = None
+) -> SampleSpectrum:
+    """Decompose the kernel matrix of a sample.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    X : ndarray of shape (s, d)
+        Encoded rows of the sample; the cost is about 9 s³.
+    rows : int
+        n ≥ s, the rows that it was drawn from.
+    row_weights : ndarray of float64, shape (s,), optional
+        Sample weights.
+    """
+    doubled = np.asarray(X, np.float64)
+    K = kernel_block(kernel, doubled, doubled)
+    if row_weights is not None:
+        K *= np.sqrt(row_weights) * np.sqrt(row_weights)[:, None]
+    values, vectors = np.linalg.eigh(K)
+    return SampleSpectrum(np.maximum(values, 0), vectors, max(rows, len(X)))
+
+
+def choose_gamma(
+    spectrum: SampleSpectrum,
+    targets: Float64Array,
+    *,
+    mu: float | None,
+    epsilon: float,
+    qbar: int,
+    max_dictionary: int | None,
+) -> float:
+    """Return γ: μ where the dictionary may be that large, else what the budget allows.
+
+    Theorem 1 bounds the risk by (1 + γ/(μ(1−ε)))² times the exact one, so a γ
+    far below μ buys nothing; the size that a γ costs is estimated on the sample.
+
+    Parameters
+    ----------
+    spectrum : SampleSpectrum
+        Of the sample.
+    targets : ndarray of float64, shape (s, k)
+        Targets of the sample, for μ where it is not given.
+    mu : float, optional
+        Ridge penalty; chosen by GCV on the sample by default.
+    epsilon, qbar, max_dictionary
+        As in :class:`~squeak_dist.squeak.SqueakParameters`.
+    """
+    wanted = spectrum.mu(targets) if mu is None else mu
+    if max_dictionary is None:
+        return wanted
+    budget = _BUDGET_SHARE * max_dictionary
+
+    def excess(log_gamma: float) -> float:
+        return spectrum.dictionary_size(float(np.exp(log_gamma)), epsilon, qbar) - budget
+
+    low = np.log(wanted)
+    if excess(low) <= 0:
+        return wanted
+    high = max(low, np.log(max(float(spectrum.values[-1]), 1e-300) * spectrum.rows)) + 1
+    while excess(high) > 0:
+        high += 5
+    return float(np.exp(brentq(excess, low, high, xtol=1e-3)))
