@@ -39,8 +39,8 @@ def sea_surface_temperature() -> pd.DataFrame:
 
         - ``longitude``, ``latitude``: degrees east in [0, 360) and degrees north;
         - ``month``: months since April 2006, an integer in 0..53;
-        - ``x``, ``y``, ``z``: the place as a unit vector, in which the distance
-          of two places is that of the sphere and nothing jumps at 0° E;
+        - ``x``, ``y``, ``z``: the place as a unit vector, so that the distance of two
+          places is the chord through the sphere and nothing jumps at 0° E;
         - ``month_cos``, ``month_sin``: the month of the year as a point on the
           unit circle, January at angle 0;
         - ``temperature``: degrees Celsius.
@@ -56,9 +56,9 @@ def sea_surface_temperature() -> pd.DataFrame:
     Notes
     -----
     One calendar month of one place strays from its mean over the years by
-    0.66 °C (root mean square): El Niño. Features that know only the month of the
-    year (``month_cos``, ``month_sin``) cannot explain that, so their error on a
-    random holdout stays above it (R² below 0.89). ``month`` as a further feature
+    0.66 °C (root mean square), for the most part El Niño. Features that know only the month of the
+    year (``month_cos``, ``month_sin``) cannot explain that: their error on a random
+    holdout stays about as large (R² up to 0.89). ``month`` as a further feature
     lifts the limit.
 
     Cost: a tenth of a second and 22 MB.

@@ -161,7 +161,7 @@ class _Layout:
 
 @dataclass(frozen=True, eq=False)
 class FeatureEncoding:
-    """From the user's columns to rows of numbers: frozen, mergeable into a store.
+    """From the user's columns to rows of numbers: a frozen value that can be stored.
 
     Parameters
     ----------
@@ -468,14 +468,12 @@ class FeatureEncoding:
 
     def _write_values(self, block: Float64Array, out: FloatArray) -> None:
         layout = self._layout
-        with np.errstate(invalid="ignore"):  # an infinite value is reported at the end
-            np.subtract(block, layout.center, out=block)
-            np.multiply(block, layout.scale, out=block)
-        if len(layout.values) < len(block):
-            block = block[layout.values]
         try:
-            with np.errstate(over="raise"):
-                out[:, layout.value_slots] = block.T
+            with np.errstate(over="raise"):  # infinite values overflow nothing
+                np.subtract(block, layout.center, out=block)
+                np.multiply(block, layout.scale, out=block)
+                everything = len(layout.values) == len(block)
+                out[:, layout.value_slots] = (block if everything else block[layout.values]).T
         except FloatingPointError:
             raise InfiniteValuesError(
                 f"values too large for {self.dtype} after centring; pass "
@@ -496,22 +494,22 @@ class FeatureEncoding:
     def _write_levels(
         self, series: Sequence[pd.Series[Any]], out: FloatArray, kept: BoolArray
     ) -> None:
-        """Write the 0/1 columns of the levels; rows without a level are not kept."""
-        names, missing = [], []
-        rows = np.arange(len(out))
-        for j, column in enumerate(self.columns):
-            if column.kind != "categorical" or not column.names:
-                continue
-            places, absent = _level_places(column, series[j])
-            out[:, self._layout.starts[j] : self._layout.stops[j]] = 0
-            shown = places >= 0
-            out[rows[shown], self._layout.starts[j] + places[shown]] = 1
-            names.append(repr(column.label))
-            missing.append(np.count_nonzero(absent))
+        """Write the 0/1 columns of the levels; with "drop", rows without one are not kept."""
+        chosen = [j for j, c in enumerate(self.columns) if c.kind == "categorical" and c.names]
+        missing, places = np.zeros(len(chosen), np.int64), {}
+        for i, j in enumerate(chosen):
+            places[j], absent = _level_places(self.columns[j], series[j])
+            missing[i] = np.count_nonzero(absent)
             if self.missing == "drop":
                 kept &= ~absent
         if self.missing == "raise":
-            _raise_missing(names, np.array(missing, np.int64))
+            _raise_missing([repr(self.columns[j].label) for j in chosen], missing)
+        for rows in row_blocks(len(out), self.n_features):
+            for j in chosen:
+                target = out[rows, self._layout.starts[j] : self._layout.stops[j]]
+                target[...] = 0
+                shown = np.flatnonzero(places[j][rows] >= 0)
+                target[shown, places[j][rows][shown]] = 1
 
 
 def _as_slice(slots: Sequence[int]) -> slice | IntArray:
@@ -722,19 +720,10 @@ def _is_identifier(column: ColumnProfile, max_levels: int, kept: int) -> bool:
 
 def _encode_numbers(profile: Profile, j: int, standardize: bool, impute: bool) -> ColumnEncoding:
     column = profile.columns[j]
-    kind = "ordinal" if column.order is not None else column.kind or "numeric"
+    kind: EncodedKind = "ordinal" if column.order is not None else column.kind or "numeric"
     mean, sd, constant = _spread(profile, j)
-    if constant:
-        # Constant where it is known: whether it is known may still tell something.
-        indicator = impute and column.missing > 0 and column.kind is not None
-        return ColumnEncoding(
-            column.label,
-            kind,
-            center=mean if column.kind else float("nan"),
-            fill=mean,
-            indicator=indicator,
-            levels=column.order or (),
-        )
+    if column.kind is None or constant:
+        return _encode_constant(column, kind, mean, impute)
     if not np.isfinite(sd):
         raise InfiniteValuesError(
             f"column {column.label!r} has values too large to be squared in float64; rescale it"
@@ -752,6 +741,22 @@ def _encode_numbers(profile: Profile, j: int, standardize: bool, impute: bool) -
         indicator=impute and column.missing > 0,
         levels=column.order or (),
         cycles=_cycles(profile, j) if kind == "datetime" else (),
+    )
+
+
+def _encode_constant(
+    column: ColumnProfile, kind: EncodedKind, value: float, impute: bool
+) -> ColumnEncoding:
+    """Leave out a column that is constant or missing throughout.
+
+    Where it is constant but not always known, whether it is may still tell something.
+    """
+    if column.kind is None:
+        return ColumnEncoding(column.label, kind, center=math.nan, fill=math.nan)
+    indicator = impute and column.missing > 0
+    levels = column.order or ()
+    return ColumnEncoding(
+        column.label, kind, center=value, fill=value, indicator=indicator, levels=levels
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from squeak_dist._floats import UNIT_FLUSH, flush_tiny
 from squeak_dist._typing import FloatArray
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
 
@@ -71,12 +72,15 @@ class _BuiltinKernel:
         for start in range(0, len(X), step):
             rows = out[start : start + step]
             self._fill(left[start : start + step], right, rows, scratch)
+            if self.unit_diagonal and out.dtype == np.float32:
+                flush_tiny(rows, UNIT_FLUSH)
         return out
 
     def diag(self, X: FloatArray) -> FloatArray:
         """Return k(x, x) for every row, shape (len(X),)."""
         return np.ones(len(X), np.result_type(np.asarray(X), np.float32))
 
+    unit_diagonal: ClassVar[bool] = False  # k(x, x) = 1, and entries fall to 0 with distance
     _needs_scratch: ClassVar[bool] = False
 
     def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -122,6 +126,8 @@ class RBF(_BuiltinKernel):
         ℓ > 0, in the units of the rows; one number or one per feature.
     """
 
+    unit_diagonal: ClassVar[bool] = True
+
     def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return _augment(X, Y, 1.0)
 
@@ -151,6 +157,7 @@ class Matern(_BuiltinKernel):
     """
 
     nu: float = 1.5
+    unit_diagonal: ClassVar[bool] = True
     _needs_scratch: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -203,6 +210,7 @@ class Laplacian(_BuiltinKernel):
     The distance has no matrix product: the cost is d passes over the block.
     """
 
+    unit_diagonal: ClassVar[bool] = True
     _needs_scratch: ClassVar[bool] = True
 
     def _fill(

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+import threadpoolctl
 
+from squeak_dist._floats import flush_tiny
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import NumericalError
 
@@ -33,15 +34,29 @@ class _BlasLimit:
     def acquire(self) -> None:
         with self._lock:
             if self._holders == 0:
-                self._limit = threadpool_limits(1, user_api="blas")
+                _free_control()
+                self._limit = threadpoolctl.threadpool_limits(1, user_api="blas")
             self._holders += 1
 
     def release(self) -> None:
         with self._lock:
             self._holders -= 1
             if self._holders == 0:
+                _free_control()
                 self._limit.restore_original_limits()
                 self._limit = None
+                _free_control()
+
+
+def _free_control() -> None:
+    """Let any thread set the limit: it is process-wide, and its holders are counted here.
+
+    threadpoolctl ≥ 3.8 silently ignores all threads but the first that set one.
+    """
+    controller = getattr(threadpoolctl, "OpenBLASController", None)
+    clear = getattr(controller, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
 
 
 _blas_limit = _BlasLimit()
@@ -117,8 +132,11 @@ def cholesky_jittered(A: Float64Array, jitter: float) -> Float64Array:
     """
     diagonal = np.diagonal(A).copy()
     scale = float(diagonal.max(initial=0.0)) or 1.0
-    if not np.all(np.isfinite(diagonal)):
-        raise NumericalError("a matrix to factorize holds NaN or infinity; check the kernel")
+    if not np.isfinite(A).all():
+        raise NumericalError(
+            f"a {len(A)} × {len(A)} kernel matrix holds NaN or infinity; check the kernel, and "
+            f"that no value of the data is beyond 1e18"
+        )
     rows = np.arange(len(A))
     step = jitter
     while step <= 1e-2:
@@ -166,12 +184,12 @@ class ForwardSubstitution:
     panels : tuple of (int, int, ndarray, ndarray)
         Start and stop of a panel, the panel left of the diagonal and the
         inverse of the diagonal block, both transposed.
-    size : int
-        m.
+    flush : float
+        Where positive, solutions are rounded as :func:`flush_tiny` does.
     """
 
     panels: tuple[tuple[int, int, FloatArray, FloatArray], ...]
-    size: int
+    flush: float
 
     def solve_rows(self, rows: FloatArray) -> FloatArray:
         """Replace each row b by (L⁻¹ b)ᵀ, in place; returns ``rows``.
@@ -189,23 +207,43 @@ class ForwardSubstitution:
             strip = rows[:, start:stop]
             if start:
                 strip = strip - rows[:, :start] @ left
-            rows[:, start:stop] = strip @ corner
+            solved = strip @ corner
+            if self.flush:
+                flush_tiny(solved, self.flush)
+            rows[:, start:stop] = solved
         return rows
 
 
-def forward_substitution(L: Float64Array, dtype: np.dtype[Any]) -> ForwardSubstitution:
+def forward_substitution(
+    L: Float64Array, dtype: np.dtype[Any], flush: float = 0.0
+) -> ForwardSubstitution:
     """Prepare solves with the lower triangular L in the given precision.
 
+    Parameters
+    ----------
+    L : ndarray of float64, shape (m, m)
+        Lower triangular.
+    dtype : dtype
+        Of the right-hand sides.
+    flush : float, default 0
+        Where positive, entries of L are rounded by ``flush`` times the largest,
+        and solutions by ``flush`` itself.
+
+    Notes
+    -----
     Diagonal blocks are inverted in float64: they are small and far better
     conditioned than L itself.
     """
     panels = []
+    largest = float(np.diagonal(L).max(initial=0.0))
     for start in range(0, len(L), _PANEL):
         stop = min(start + _PANEL, len(L))
-        left = np.ascontiguousarray(L[start:stop, :start].T, dtype=dtype)
+        left = np.array(L[start:stop, :start].T, dtype=dtype, order="C")
+        if flush:
+            flush_tiny(left, flush * largest)
         corner = np.linalg.inv(L[start:stop, start:stop]).T
         panels.append((start, stop, left, np.ascontiguousarray(corner, dtype=dtype)))
-    return ForwardSubstitution(tuple(panels), len(L))
+    return ForwardSubstitution(tuple(panels), flush)
 
 
 def solve_lower(L: Float64Array, b: Float64Array) -> Float64Array:

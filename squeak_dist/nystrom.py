@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from squeak_dist._floats import UNIT_FLUSH
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
@@ -87,8 +88,7 @@ class NystromMap:
         norms = np.empty(len(X))
         for rows, Z in self.blocks(X):
             norms[rows] = np.einsum("ij,ij->i", Z, Z)
-        rounding = 4 * float(np.finfo(self.points.dtype).eps)
-        return np.maximum(diagonal - norms, rounding * diagonal)
+        return np.maximum(diagonal - norms, residual_rounding(self.points.dtype) * diagonal)
 
     def coefficients(self, theta: Float64Array) -> Float64Array:
         """Return c = T⁻ᵀ θ of shape (m, k), so that z(x)ᵀ θ = k_D(x)ᵀ c."""
@@ -97,6 +97,11 @@ class NystromMap:
     def _fill(self, X: FloatArray, out: FloatArray) -> FloatArray:
         kernel_block(self.kernel, X, self.points, out)
         return self.forward.solve_rows(out)
+
+
+def residual_rounding(dtype: np.dtype[Any]) -> float:
+    """Return the smallest residual, relative to k(x, x), that rounding leaves a meaning."""
+    return 4 * float(np.finfo(dtype).eps)
 
 
 def row_slices(n: int, step: int) -> Iterator[slice]:
@@ -163,4 +168,6 @@ def _double_block(kernel: Kernel, points: FloatArray) -> Float64Array:
 
 def _make_map(kernel: Kernel, points: FloatArray, factor: Float64Array) -> NystromMap:
     dtype: np.dtype[Any] = points.dtype
-    return NystromMap(kernel, points, factor, forward_substitution(factor, dtype))
+    unit = dtype == np.float32 and getattr(kernel, "unit_diagonal", False)
+    forward = forward_substitution(factor, dtype, UNIT_FLUSH if unit else 0.0)
+    return NystromMap(kernel, points, factor, forward)

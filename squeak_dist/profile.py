@@ -292,6 +292,8 @@ def read_column(series: pd.Series[Any], *, as_levels: bool = False) -> ColumnVal
     ------
     ColumnTypeError
         Naming the column, if its type cannot be used.
+    DataError
+        Naming the column, if a value is out of the range of float64 or datetime64.
     """
     dtype = series.dtype
     try:
@@ -302,6 +304,8 @@ def read_column(series: pd.Series[Any], *, as_levels: bool = False) -> ColumnVal
             return _read_objects(series.astype(object))
     except ColumnTypeError as error:
         raise ColumnTypeError(f"column {series.name!r}: {error}") from None
+    except (OverflowError, pd.errors.OutOfBoundsDatetime) as error:
+        raise DataError(f"column {series.name!r} holds a value out of range: {error}") from None
     return _read_numbers(series, kind)
 
 
@@ -430,6 +434,7 @@ def no_moments(d: int) -> Moments:
     return Moments(zero, zero, zero, infinite, -infinite)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def block_moments(values: Float64Array, weights: Float64Array | None = None) -> Moments:
     """Return the moments of a block, finite values only.
 
@@ -442,7 +447,8 @@ def block_moments(values: Float64Array, weights: Float64Array | None = None) -> 
 
     Notes
     -----
-    Two passes with the corrected sum, so that an offset of 1e9 costs nothing.
+    Two passes, so that an offset of 1e9 costs no more than the rounding of the mean.
+    Sums that overflow become infinite or NaN, and the checks find them.
     Cost: about five passes over the block.
     """
     finite = np.isfinite(values)
@@ -466,16 +472,14 @@ def block_moments(values: Float64Array, weights: Float64Array | None = None) -> 
 
 
 def _plain_moments(values: Float64Array) -> Moments:
-    b = values.shape[1]
-    mean = values.mean(axis=1)
+    total = np.full(len(values), float(values.shape[1]))
+    mean = values.mean(axis=1)  # numpy adds in pairs here: right to the last bits
     deviations = values - mean[:, None]
-    shift = deviations.mean(axis=1)
-    squares = np.einsum("ij,ij->i", deviations, deviations) - b * shift**2
-    total = np.full(len(values), float(b))
-    squares = np.maximum(squares, 0.0)
-    return Moments(total, mean + shift, squares, values.min(axis=1), values.max(axis=1))
+    squares = np.einsum("ij,ij->i", deviations, deviations)
+    return Moments(total, mean, squares, values.min(axis=1), values.max(axis=1))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def merge_moments(a: Moments, b: Moments) -> Moments:
     """Return the moments of the rows of both (Chan, Golub & LeVeque 1979)."""
     total = a.weight + b.weight
@@ -751,14 +755,13 @@ def _feature_moments(
     places = np.array([j for j, _ in numbers], np.int64)
     merged = no_moments(len(numbers))
     everything = bool(keep.all())
-    with np.errstate(over="ignore", invalid="ignore"):
-        for rows in row_blocks(len(keep), len(numbers)):
-            block = np.empty((len(numbers), rows.stop - rows.start))
-            for i, (_, values) in enumerate(numbers):
-                block[i] = values[rows]
-            infinite[places] += np.count_nonzero(np.isinf(block), axis=1)
-            block = block if everything else block[:, keep[rows]]
-            merged = merge_moments(merged, block_moments(block))
+    for rows in row_blocks(len(keep), len(numbers)):
+        block = np.empty((len(numbers), rows.stop - rows.start))
+        for i, (_, values) in enumerate(numbers):
+            block[i] = values[rows]
+        infinite[places] += np.count_nonzero(np.isinf(block), axis=1)
+        block = block if everything else block[:, keep[rows]]
+        merged = merge_moments(merged, block_moments(block))
     return infinite.tolist(), _spread_out(merged, places, len(columns))
 
 
@@ -899,14 +902,6 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
         raise InvalidParameterError("got no profiles to merge; at least one is needed")
     if len({profile.labels for profile in profiles}) > 1:
         raise DataError("profiles of different columns cannot be merged")
-    partition_rows: dict[int, int] = {}
-    partition_kept: dict[int, int] = {}
-    for profile in profiles:
-        twice = partition_rows.keys() & profile.partition_rows.keys()
-        if twice:
-            raise InvalidParameterError(f"partitions {sorted(twice)} were profiled twice")
-        partition_rows |= profile.partition_rows
-        partition_kept |= profile.partition_kept
     columns = tuple(
         reduce(_merge_columns, column)
         for column in zip(*(profile.columns for profile in profiles), strict=True)
@@ -914,8 +909,8 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
     sample_rows = max(profile.sample_rows for profile in profiles)
     kinds = tuple(column.kind for column in columns)
     return Profile(
-        partition_rows=partition_rows,
-        partition_kept=partition_kept,
+        partition_rows=_disjoint_union([p.partition_rows for p in profiles]),
+        partition_kept=_disjoint_union([p.partition_kept for p in profiles]),
         columns=columns,
         moments=reduce(merge_moments, [p.moments for p in profiles]),
         target_missing=np.sum([p.target_missing for p in profiles], axis=0),
@@ -928,6 +923,16 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
         sample=_merge_samples([p.sample for p in profiles], kinds, sample_rows),
         sample_rows=sample_rows,
     )
+
+
+def _disjoint_union(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    union: dict[int, int] = {}
+    for rows in counts:
+        twice = union.keys() & rows.keys()
+        if twice:
+            raise InvalidParameterError(f"partitions {sorted(twice)} were profiled twice")
+        union |= rows
+    return union
 
 
 def _merge_columns(a: ColumnProfile, b: ColumnProfile) -> ColumnProfile:
@@ -1077,6 +1082,8 @@ def _check_infinite(profile: Profile) -> None:
         raise InfiniteValuesError(
             f"infinite values (inf) in {affected} of {profile.rows} rows; replace or remove them"
         )
+    if not np.isfinite(profile.target_moments.squares).all():
+        raise InfiniteValuesError("the target is too large to be squared in float64; rescale it")
 
 
 def _check_rows(profile: Profile) -> None:

@@ -49,8 +49,9 @@ class SqueakParameters:
         Largest number of distinct rows; none by default.
     on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
         What happens when Shrink cannot hold ``max_dictionary``: raise γ (by 2,
-        or by 2^(1/4) where little is missing) and shrink again; or let the dictionary never exceed it, and see no more rows
-        once Shrink frees less than a twentieth of it.
+        or by 2^(1/4) where little is missing) and shrink again; or let the
+        dictionary never exceed it, and see no more rows once Shrink frees less
+        than a twentieth of it.
     growth : float, default 1.5
         Shrink runs when the dictionary has grown by this factor, > 1.
     prefilter : bool, default True

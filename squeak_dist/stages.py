@@ -24,12 +24,17 @@ from squeak_dist._typing import Float64Array
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable, FeatureEncoding, encode_table, make_encoding
 from squeak_dist.errors import EmptyDataError, FitStopped, GammaRaised, InvalidParameterError
-from squeak_dist.kernels import Kernel, check_kernel, make_kernel
+from squeak_dist.kernels import Kernel, check_kernel, kernel_diag, make_kernel
 from squeak_dist.leverage import theory_qbar
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.merge_tree import MergeTree, balanced_levels, group_rows, plan_merge_tree
 from squeak_dist.model import FittedModel
-from squeak_dist.nystrom import NystromMap, projected_map, regularized_map
+from squeak_dist.nystrom import (
+    NystromMap,
+    projected_map,
+    regularized_map,
+    residual_rounding,
+)
 from squeak_dist.profile import (
     MISSING_POLICIES,
     Profile,
@@ -469,6 +474,7 @@ def _kernel_and_gamma(
         epsilon=parameters.epsilon,
         qbar=_qbar(parameters, profile.kept),
         max_dictionary=parameters.max_dictionary,
+        resolution=residual_rounding(X.dtype) * float(np.max(kernel_diag(kernel, X))),
     )
     return kernel, gamma
 

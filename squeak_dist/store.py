@@ -82,6 +82,7 @@ _MODEL_SCALARS = tuple(  # names, numbers and switches: each is an attribute of 
 # What zarr, its codecs and zipfile raise on bytes that are not what they should be.
 _DAMAGE = (
     ArithmeticError,
+    AssertionError,
     AttributeError,
     LookupError,
     NotImplementedError,
@@ -562,7 +563,7 @@ def _checked_array(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             f"the array {name!r} has the type {array.dtype}; a store holds bools, integers and "
             f"floats of at most 8 bytes"
         )
-    return array
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 # ------------------------------------------------------------------ writing and reading
@@ -695,9 +696,7 @@ class _Place:
     def store(self, read_only: bool = False) -> Store:
         if self.local:
             return LocalStore(self.root, read_only=read_only)
-        if self.fs.async_impl:
-            return FsspecStore.from_url(self.url, dict(self.options), read_only=read_only)
-        return FsspecStore.from_mapper(self.fs.get_mapper(self.root), read_only=read_only)
+        return FsspecStore.from_url(self.url, dict(self.options), read_only=read_only)
 
 
 def _locate(path: PathLike, storage_options: StorageOptions) -> _Place:
@@ -725,8 +724,8 @@ def _existing(place: _Place) -> _Place:
 def _opened(place: _Place) -> Iterator[Store]:
     """Give the store at a place for reading, and close it afterwards."""
     if place.zipped and not os.path.isdir(place.root):
-        if not zipfile.is_zipfile(place.root):
-            raise StoreCorruptedError(f"{place} is not a zip file, or only a part of one")
+        with _damage("the list of files", place):
+            zipfile.ZipFile(place.root).close()  # a ZipStore that cannot open cannot close
         store: Store = ZipStore(place.root, mode="r", read_only=True)
     else:
         store = place.store(read_only=True)

@@ -12,6 +12,7 @@ from squeak_dist.kernels import Kernel, kernel_block
 from squeak_dist.solvers import NormalEquations, mu_by_gcv
 
 _BUDGET_SHARE = 0.9  # of max_dictionary: the estimate is for the mean size
+_LEAST_ESTIMATE = 0.85  # of (1 − ε)τ: what p is on average, the least of several estimates
 
 
 def median_length_scale(X: FloatArray) -> float:
@@ -71,7 +72,8 @@ class SampleSpectrum:
 
     def dictionary_size(self, gamma: float, epsilon: float, qbar: int) -> float:
         """Return the expected number of distinct rows that SQUEAK keeps at this γ."""
-        missed = (1 - (1 - epsilon / 2) * np.minimum(self.rls(gamma), 1)) ** qbar
+        p = _LEAST_ESTIMATE * (1 - epsilon) * np.minimum(self.rls(gamma), 1)
+        missed = (1 - p) ** qbar
         return float(np.sum(1 - missed)) * self.rows / len(self.values)
 
     def mu(self, targets: Float64Array) -> float:
@@ -119,6 +121,7 @@ def choose_gamma(
     epsilon: float,
     qbar: int,
     max_dictionary: int | None,
+    resolution: float,
 ) -> float:
     """Return γ: μ where the dictionary may be that large, else what the budget allows.
 
@@ -135,8 +138,13 @@ def choose_gamma(
         Ridge penalty; chosen by GCV on the sample by default.
     epsilon, qbar, max_dictionary
         As in :class:`~squeak_dist.squeak.SqueakParameters`.
+    resolution : float
+        Smallest residual that the map can tell from rounding. A γ so small that
+        such residuals alone would fill the dictionary is of no use.
     """
     wanted = spectrum.mu(targets) if mu is None else mu
+    noise = 0.5 * resolution * qbar * spectrum.rows / (max_dictionary or spectrum.rows)
+    wanted = max(wanted, noise)
     if max_dictionary is None:
         return wanted
     budget = _BUDGET_SHARE * max_dictionary

@@ -516,6 +516,11 @@ def test_policies_decide_which_rows_are_kept():
     assert profile.moments.mean[0] == 3.0  # of the kept rows 1 and 5
     assert profile.columns[1].levels == {"u": 1, "w": 1}
     assert sorted(profile.sample.features["a"]) == [1.0, 5.0]
+    both = np.column_stack([targets, np.ones(5)])
+    profile = profile_table(
+        Table(frame, both, None), partition=0, missing="impute", seed=0, sample_rows=9
+    )
+    assert profile.partition_kept == {0: 4}  # a row without one of its targets goes
     with pytest.raises(InvalidParameterError, match="missing must be one of"):
         profile_table(Table(frame, targets, None), partition=0, missing="x", seed=0, sample_rows=1)
 
@@ -543,6 +548,9 @@ def test_rare_levels_are_let_go_beyond_ten_thousand_and_that_is_remembered():
     assert len(column.levels) == 10_000
     assert column.truncated
     assert column.distinct >= 12_003
+    later = profile_of([*parts, pd.DataFrame({"c": common})]).columns[0]
+    assert later.truncated
+    assert later.levels["common0"] == 20
     assert all(column.levels[level] == 15 for level in set(common))
 
 
@@ -850,6 +858,16 @@ def test_values_too_large_for_the_dtype_are_errors_not_infinities():
         encoding.encode(frame)
 
 
+def test_values_that_overflow_are_errors_without_a_numpy_warning():
+    with pytest.raises(InfiniteValuesError, match=r"the target is too large to be squared"):
+        checked({"x": [1, 2, 3]}, [1e200, -1e200, 0.0])
+    with pytest.raises(DataError, match=r"column 'x' holds a value out of range"):
+        profile_of(pd.DataFrame({"x": pd.Series([1, 10**400], dtype=object)}))
+    encoding = encoding_of(pd.DataFrame({"x": [0.0, 1e-5]}))
+    with pytest.raises(InfiniteValuesError, match=r"too large for float64"):
+        encoding.encode(pd.DataFrame({"x": [1e306]}))
+
+
 def test_the_median_and_an_indicator_stand_for_missing_numbers():
     frame = pd.DataFrame({"x": [1.0, 2.0, np.nan, 9.0], "z": [1.0, 2.0, 3.0, 4.0]})
     X = encoded(frame, missing="impute")
@@ -942,6 +960,9 @@ def test_missing_levels_have_a_column_if_the_fit_had_any():
     np.testing.assert_array_equal(
         encoding.encode(frame)[0], [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
     )
+    full = encoding_of(frame.fillna("b"), missing="impute", max_levels=1)
+    assert full.encoded_names == ("c=a", "c=<other>")
+    np.testing.assert_array_equal(full.encode(frame)[0], [[1, 0], [0, 1], [0, 1], [1, 0]])
     alone = encoding_of(pd.DataFrame({"c": ["a", None]}), missing="impute")
     assert alone.encoded_names == ("c=a", "c is missing")
 
@@ -979,6 +1000,10 @@ def test_orders_of_partitions_must_agree_or_there_is_no_order():
     assert encoding_of(parts).encoded_names == ("s",)
     parts.append(part(["a", "c"], ["c", "a"]))
     assert encoding_of(parts).encoded_names == ("s=a", "s=b", "s=c")
+    parts[2] = pd.DataFrame({"s": ["a", "c"]})
+    assert encoding_of(parts).encoded_names == ("s=a", "s=b", "s=c")
+    parts[2] = part([None, None], ["z"])
+    assert encoding_of(parts, missing="impute").encoded_names == ("s", "s is missing")
 
 
 # --- encoding: times -------------------------------------------------------------------
@@ -1073,6 +1098,15 @@ def test_any_cut_of_the_rows_encodes_to_the_same_bits(missing):
         encoding.encode(frame.iloc[a:b])[0] for a, b in [(0, 1), (1, 1), (1, 700), (700, 3000)]
     ]
     np.testing.assert_array_equal(np.concatenate(pieces), X)
+
+
+def test_blocks_count_infinite_and_missing_values_together():
+    values = np.random.default_rng(0).normal(size=(40_000, 9))
+    values[[0, 20_000, 39_999], 4] = np.inf
+    values[[1, 20_001], 4] = np.nan
+    profile = profile_of(pd.DataFrame(values))
+    assert (profile.columns[4].infinite, profile.columns[4].missing) == (3, 2)
+    assert profile.moments.weight[4] == 39_995
 
 
 def test_blocks_report_missing_values_of_all_of_them():

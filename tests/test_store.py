@@ -411,6 +411,7 @@ class FlakyFileSystem(MemoryFileSystem):
     pseudo_dirs: ClassVar[list[str]] = [""]
     left: ClassVar[int] = sys.maxsize
     forever: ClassVar[bool] = False
+    written: ClassVar[list[str]] = []
 
     @classmethod
     def reset(cls, left: int = sys.maxsize, *, forever: bool = False) -> None:
@@ -428,10 +429,12 @@ class FlakyFileSystem(MemoryFileSystem):
 
     def pipe_file(self, path: str, *args: Any, **kwargs: Any) -> Any:
         self._count()
+        self.written.append(path)
         return super().pipe_file(path, *args, **kwargs)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
         self._count()
+        self.written.append(path2)
         return super().cp_file(path1, path2, **kwargs)
 
     def rm_file(self, path: str) -> Any:
@@ -459,6 +462,7 @@ def flaky_roots() -> set[str]:
 @pytest.fixture
 def _empty_flaky() -> Iterator[None]:
     FlakyFileSystem.store.clear()
+    FlakyFileSystem.written.clear()
     yield
     FlakyFileSystem.store.clear()
 
@@ -475,6 +479,18 @@ def flaky_save(model: FittedModel, left: int, *, forever: bool = False) -> Store
     finally:
         FlakyFileSystem.reset()
     return None
+
+
+@pytest.mark.usefixtures("_empty_flaky")
+@pytest.mark.parametrize(("zarr_format", "last"), [(2, ".zattrs"), (3, "zarr.json")])
+def test_complete_is_written_last(model, zarr_format, last):
+    save_model(model, "flaky://model.zarr", zarr_format=zarr_format)
+    written = [name.split("/", 2)[1:] for name in FlakyFileSystem.written]
+    files = len(FlakyFileSystem.store)
+    assert len(written) == 2 * files
+    assert written[files - 1][0].startswith("model.zarr.tmp-")
+    assert written[files - 1][1] == last
+    assert written[-1] == ["model.zarr", last]
 
 
 @pytest.mark.usefixtures("_empty_flaky")
@@ -520,9 +536,9 @@ def test_storage_options_reach_the_file_system(model, other):
     for each in (other, model):
         save_model(each, "guarded://model.zarr", storage_options=options)
     assert is_same(load_model("guarded://model.zarr", storage_options=options), model)
-    with pytest.raises(StoreError, match="cannot load .* PermissionError: wrong password"):
+    with pytest.raises(StoreError, match=r"cannot load .* PermissionError: wrong password"):
         load_model("guarded://model.zarr")
-    with pytest.raises(StoreError, match="cannot save to .* PermissionError: wrong password"):
+    with pytest.raises(StoreError, match=r"cannot save to .* PermissionError: wrong password"):
         save_model(other, "guarded://model.zarr", storage_options={"password": "please"})
     path = "guarded://dual.zarr"
     writer = create_dual_weights(path, rows=5, outputs=2, chunk_rows=2, storage_options=options)
@@ -607,7 +623,7 @@ def test_what_is_not_ours_is_neither_replaced_nor_loaded(model, tmp_path, put, s
         save_model(model, path)
     assert contents(path) == before
     assert siblings(tmp_path) == [path.name]
-    with pytest.raises((StoreFormatError, StoreCorruptedError), match="not a"):
+    with pytest.raises((StoreFormatError, StoreCorruptedError), match=r"not a|cannot be read"):
         load_model(path)
 
 
@@ -770,8 +786,7 @@ def test_values_changed_with_zarr_are_noticed(saved):
 
 
 def test_array_of_another_type_or_shape_is_noticed(saved, model):
-    root = zarr.open_group(saved, mode="r+")
-    root.create_array("target_mean", data=np.zeros((1, 2)), overwrite=True)
+    zarr.create_array(saved / "target_mean", data=np.zeros((1, 2)), overwrite=True)
     with pytest.raises(StoreCorruptedError, match="'target_mean'"):
         load_model(saved)
 
@@ -818,7 +833,7 @@ def test_damaged_zip(model, other, tmp_path):
     whole = path.read_bytes()
     for damaged in (whole[:-30], whole[:100], b"", b"PK"):
         path.write_bytes(damaged)
-        with pytest.raises(StoreCorruptedError, match="not a zip file"):
+        with pytest.raises(StoreCorruptedError, match=r"the list of files .* cannot be read"):
             load_model(path)
         with pytest.raises(StoreFormatError, match="remove it yourself"):
             save_model(other, path)

@@ -68,9 +68,12 @@ class Evaluation:
             )
         }
 
+    def _scores(self) -> tuple[tuple[str, Score], ...]:
+        return ("mean", self.mean), ("linear", self.linear), ("squeak", self.model)
+
     def __str__(self) -> str:
         lines = [f"{'':>12}  {'RMSE':>12}  {'R²':>8}   on {self.rows:,} rows"]
-        for name, score in (("mean", self.mean), ("linear", self.linear), ("squeak", self.model)):
+        for name, score in self._scores():
             for rmse, r2 in zip(score.rmse, score.r2, strict=True):
                 lines.append(f"{name:>12}  {rmse:12.6g}  {r2:8.4f}")
         return "\n".join(lines)

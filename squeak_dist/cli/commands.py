@@ -108,7 +108,10 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | N
         yield client
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.group(
+    name="squeak",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
 @click.version_option(__version__, prog_name="squeak-dist")
 def main() -> None:
     """Kernel ridge regression on tables too big for one machine.
