@@ -198,6 +198,7 @@ def places(directory: Path) -> dict[str, Any]:
         "string with slash": f"{directory}/model.zarr/",
         "new parents": directory / "a" / "b" / "model.zarr",
         "zip": directory / "model.zarr.zip",
+        "zip in new parents": directory / "a" / "b" / "model.zarr.zip",
         "memory": "memory://bucket/a[1]/model*.zarr",
         "file URL": f"file://{directory}/model.zarr",
         "zip by URL": f"file://{directory}/model.zarr.zip",
@@ -214,8 +215,9 @@ def test_round_trip_has_the_same_bits(model, other, frame, tmp_path, place, zarr
     save_model(other, path, zarr_format=zarr_format)
     save_model(model, path, zarr_format=zarr_format)  # replaces
     assert_same_model(load_model(path), model, frame)
-    if place != "new parents" and place != "memory":
-        assert len(siblings(tmp_path)) == 1, "temporaries are left"
+    if place != "memory":
+        folder = tmp_path / "a" / "b" if "new" in place else tmp_path
+        assert len(siblings(folder)) == 1, "temporaries are left"
     roots = {name.split("/")[3] for name in MemoryFileSystem.store}
     assert roots == ({"model*.zarr"} if place == "memory" else set())
 
@@ -366,22 +368,24 @@ def test_arrays_larger_than_a_chunk(model, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", ["directory", "zip", "memory"])
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        {"report": {"a": object()}},
-        {"coefficients": np.full((12, 2), 1.0, dtype=object)},
-        {"coefficients": np.full((12, 2), "x")},
-        {"coefficients": np.ones((12, 2), complex)},
-        {"target_names": (b"bytes",)},
-        {"mu": np.inf},
+        ({"report": {"a": object()}}, r"report\['a'\] is a object"),
+        ({"coefficients": np.full((12, 2), 1.0, dtype=object)}, "'coefficients' has the type obj"),
+        ({"coefficients": np.full((12, 2), "x")}, "'coefficients' has the type <U1"),
+        ({"coefficients": np.ones((12, 2), complex)}, "'coefficients' has the type complex"),
+        ({"target_names": (b"bytes",)}, "'target_names' is not strict JSON"),
+        ({"mu": np.inf}, "'mu' is not strict JSON"),
     ],
     ids=["report", "objects", "text", "complex", "bytes", "infinite"],
 )
-def test_model_that_cannot_be_stored_leaves_the_earlier_one(model, tmp_path, place, change):
+def test_model_that_cannot_be_stored_leaves_the_earlier_one(
+    model, tmp_path, place, change, message
+):
     path = places(tmp_path)[place]
     save_model(model, path)
     before = siblings(tmp_path), sorted(MemoryFileSystem.store)
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match=message):
         save_model(replace(model, **change), path)
     assert is_same(load_model(path), model)
     assert (siblings(tmp_path), sorted(MemoryFileSystem.store)) == before
@@ -623,8 +627,11 @@ def test_what_is_not_ours_is_neither_replaced_nor_loaded(model, tmp_path, put, s
         save_model(model, path)
     assert contents(path) == before
     assert siblings(tmp_path) == [path.name]
-    with pytest.raises((StoreFormatError, StoreCorruptedError), match=r"not a|cannot be read"):
+    with pytest.raises(StoreError, match=r"not a|cannot be read") as caught:
         load_model(path)
+    no_zip = put is put_file and suffix == ".zip"
+    if put is not put_array:  # of which older versions of zarr say less
+        assert type(caught.value) is (StoreCorruptedError if no_zip else StoreFormatError)
 
 
 def test_directory_of_data_behind_a_url_is_not_replaced(model):
