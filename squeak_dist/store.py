@@ -524,10 +524,19 @@ def _header(kind: str) -> dict[str, Any]:
 
 
 def array_checksum(array: npt.NDArray[Any]) -> str:
-    """Return the SHA-256 of an array's type, shape and values, in hexadecimal.
+    """Return the SHA-256 of an array's type, shape and values.
 
-    Hashed are the bytes of ``["<f8", [3, 2]]`` (numpy's name of the little-endian type and
-    the shape, as JSON), then the values, little-endian in C order. Cost: about 1 ms per MB.
+    Parameters
+    ----------
+    array : ndarray
+        Of any shape and order, of bools or numbers.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits. Hashed are the bytes of ``["<f8", [3, 2]]`` (numpy's name
+        of the little-endian type and the shape, as JSON), then the values, little-endian
+        in C order. Cost: about 1 ms per MB.
     """
     array = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     digest = hashlib.sha256(json.dumps([array.dtype.str, list(array.shape)]).encode())
@@ -795,11 +804,7 @@ def _swap(new: _Place, target: _Place) -> None:
     old = target.sibling("old")
     replaced = target.exists()
     if replaced:
-        try:
-            _transfer(target, old)
-        except BaseException:
-            _discard(old)  # at most a part of a copy: the target itself is untouched
-            raise
+        _set_aside(target, old)
     try:
         _remove(target)
         _transfer(new, target)
@@ -807,6 +812,17 @@ def _swap(new: _Place, target: _Place) -> None:
         _put_back(old if replaced else None, target)
         raise
     _discard(old)
+
+
+def _set_aside(target: _Place, old: _Place) -> None:
+    try:
+        _transfer(target, old)
+    except BaseException:
+        if target.exists():
+            _discard(old)  # at most a part of a copy
+        else:
+            _put_back(old, target)  # interrupted between a rename and its return
+        raise
 
 
 def _put_back(old: _Place | None, target: _Place) -> None:

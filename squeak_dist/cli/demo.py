@@ -93,7 +93,7 @@ def run_demo(client: Client, out: Path, seed: int, *, quiet: bool) -> None:
         scored("squeak_dist", len(model.dictionary_), seconds, predicted),
     ]
     _print_table(rows, model.model_)
-    for line in draw_maps(out, model.model_, train, test, predicted):
+    for line in draw_maps(out, model, train, test):
         click.echo(line)
     click.echo(f"model: {path}")
 
@@ -221,28 +221,25 @@ def _print_table(rows: list[Row], model: FittedModel) -> None:
 
 
 def draw_maps(
-    out: Path,
-    model: FittedModel,
-    train: pd.DataFrame,
-    test: pd.DataFrame,
-    predicted: FloatArray,
+    out: Path, model: squeak_dist.SqueakRegressor, train: pd.DataFrame, test: pd.DataFrame
 ) -> list[str]:
-    """Draw predicted temperatures and the dictionary as PNG; return a line on each."""
+    """Draw the last month as predicted, and the dictionary, as PNG; return a line on each."""
     import matplotlib.pyplot as plt
 
-    month = int(test["month"].max())
-    shown = (test["month"] == month).to_numpy()
-    kept = train.iloc[model.dictionary.indices]
+    cells = pd.concat([f[f["month"] == f["month"].max()] for f in (train, test)])
+    kept = train.iloc[model.component_indices_]
     maps = (
-        ("predicted.png", "Predicted sea-surface temperature (°C), held-out cells of the last "
-         "month", test[shown], predicted[shown], "plasma"),
+        ("predicted.png", "Predicted sea-surface temperature of September 2010 (°C)",
+         cells, model.predict(cells), "plasma"),
         ("dictionary.png", f"The {len(kept)} rows of the dictionary, by months since April 2006",
          kept, kept["month"].to_numpy(), "viridis"),
     )  # fmt: skip
     lines = []
     for name, title, places, colour, palette in maps:
         figure, axes = plt.subplots(figsize=(12, 3.2), layout="constrained")
-        dots = axes.scatter(places["longitude"], places["latitude"], c=colour, s=9, cmap=palette)
+        dots = axes.scatter(
+            places["longitude"], places["latitude"], c=colour, s=10, marker="s", cmap=palette
+        )
         axes.set(xlabel="longitude (° east)", ylabel="latitude (°)", title=title, xlim=(0, 360))
         figure.colorbar(dots, ax=axes)
         figure.savefig(out / name, dpi=120)
