@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import Client
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils import check_random_state
@@ -29,6 +28,9 @@ from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
 from squeak_dist.stages import FitParameters
 from squeak_dist.store import load_model, save_model
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
