@@ -73,8 +73,11 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
         At a dictionary that does not fit: raise γ (with a warning where γ was
         given), or stop the dictionary pass there.
-    solver : {"auto", "direct"}, default "auto"
-        Direct solve of the normal equations.
+    solver : {"auto", "direct", "cg"}, default "auto"
+        Direct solve of the normal equations; or preconditioned conjugate
+        gradients, one pass per iteration, which is faster for large n and m, and
+        falls back to the direct solve where it would not converge. ``"auto"``:
+        by a cost model of n, m and the outputs.
     approximation : {"projected", "regularized"}, default "projected"
         Regression in the span of the dictionary, or the paper's regularized map.
     fan_in : int, default 2

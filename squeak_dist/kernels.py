@@ -9,7 +9,7 @@ in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -66,15 +66,34 @@ class _BuiltinKernel:
 
     def block(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> FloatArray:
         """Fill ``out`` of shape (len(X), len(Y)) with the kernel matrix and return it."""
-        left, right = self._prepare(self._scaled(X, out.dtype), self._scaled(Y, out.dtype))
-        step = max(1, _CACHE_ENTRIES // max(1, len(Y)))
-        scratch = np.empty((min(step, len(X)), len(Y)), out.dtype) if self._needs_scratch else None
-        for start in range(0, len(X), step):
-            rows = out[start : start + step]
-            self._fill(left[start : start + step], right, rows, scratch)
-            if self.unit_diagonal and out.dtype == np.float32:
-                flush_tiny(rows, UNIT_FLUSH)
+        for _ in self._filled(X, Y, lambda rows: out[rows], out.dtype):
+            pass
         return out
+
+    def strips(self, X: FloatArray, Y: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield (rows, kernel entries of these rows with Y) in one reused buffer in the cache."""
+        dtype = np.result_type(X, Y)
+        buffer = np.empty((min(_strip_rows(Y), len(X)), len(Y)), dtype)
+        return self._filled(X, Y, lambda rows: buffer[: rows.stop - rows.start], dtype)
+
+    def _filled(
+        self,
+        X: FloatArray,
+        Y: FloatArray,
+        place: Callable[[slice], FloatArray],
+        dtype: np.dtype[Any],
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """Fill a strip of rows at a time, each small enough for the cache."""
+        left, right = self._prepare(self._scaled(X, dtype), self._scaled(Y, dtype))
+        step = _strip_rows(Y)
+        scratch = np.empty((min(step, len(X)), len(Y)), dtype) if self._needs_scratch else None
+        for start in range(0, len(X), step):
+            rows = slice(start, min(start + step, len(X)))
+            strip = place(rows)
+            self._fill(left[rows], right, strip, scratch)
+            if self.unit_diagonal and dtype == np.float32:
+                flush_tiny(strip, UNIT_FLUSH)
+            yield rows, strip
 
     def diag(self, X: FloatArray) -> FloatArray:
         """Return k(x, x) for every row, shape (len(X),)."""
@@ -99,6 +118,10 @@ class _BuiltinKernel:
                 f"give one number or one per feature"
             )
         return np.multiply(X, 1.0 / scale, dtype=dtype)
+
+
+def _strip_rows(Y: FloatArray) -> int:
+    return max(1, _CACHE_ENTRIES // max(1, len(Y)))
 
 
 def _augment(X: FloatArray, Y: FloatArray, factor: float) -> tuple[FloatArray, FloatArray]:
@@ -351,6 +374,22 @@ def kernel_block(
         return kernel.block(X, Y, out)
     out[...] = _checked_block(kernel, X, Y)
     return out
+
+
+def kernel_strips(
+    kernel: Kernel, X: FloatArray, Y: FloatArray
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield (rows, k(X[rows], Y)) over strips of X, each overwritten by the next.
+
+    For products with vectors: a strip is used while it is still in the cache.
+    """
+    if isinstance(kernel, _BuiltinKernel):
+        yield from kernel.strips(X, Y)
+        return
+    step = _strip_rows(Y)
+    for start in range(0, len(X), step):
+        rows = slice(start, min(start + step, len(X)))
+        yield rows, kernel_block(kernel, X[rows], Y)
 
 
 def kernel_diag(kernel: Kernel, X: FloatArray) -> FloatArray:

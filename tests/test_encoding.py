@@ -17,19 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squeak_dist.encoding import (
-    FeatureEncoding,
-    Profile,
-    Table,
-    TableSchema,
-    check_profile,
-    column_kind,
-    cut_table,
-    encode_table,
-    make_encoding,
-    merge_profiles,
-    profile_table,
-)
+from squeak_dist.columns import column_kind
+from squeak_dist.encoding import FeatureEncoding, encode_table
+from squeak_dist.encoding_rules import make_encoding
 from squeak_dist.errors import (
     ColumnsDropped,
     ColumnTypeError,
@@ -41,6 +31,9 @@ from squeak_dist.errors import (
     MissingColumnsError,
     MissingValuesError,
 )
+from squeak_dist.profile import Profile, merge_profiles, profile_table
+from squeak_dist.profile_checks import check_profile
+from squeak_dist.table import Table, TableSchema, cut_table
 
 
 def arrow(values: list[Any], type_: pa.DataType) -> pd.Series:

@@ -24,7 +24,8 @@ import zarr
 from fsspec.implementations.memory import MemoryFileSystem
 
 from squeak_dist.dictionary import Dictionary
-from squeak_dist.encoding import FeatureEncoding, make_encoding
+from squeak_dist.encoding import FeatureEncoding
+from squeak_dist.encoding_rules import make_encoding
 from squeak_dist.errors import (
     InvalidKernelError,
     InvalidParameterError,
@@ -37,7 +38,7 @@ from squeak_dist.errors import (
 )
 from squeak_dist.kernels import RBF, Laplacian, Matern
 from squeak_dist.model import FittedModel
-from squeak_dist.profile import Table, merge_profiles, profile_table
+from squeak_dist.profile import merge_profiles, profile_table
 from squeak_dist.store import (
     DualWeightsWriter,
     array_checksum,
@@ -48,6 +49,7 @@ from squeak_dist.store import (
     save_model,
     to_plain,
 )
+from squeak_dist.table import Table
 
 # Nothing that zarr, fsspec or zipfile have to say may reach the user.
 pytestmark = pytest.mark.filterwarnings("error")
@@ -357,7 +359,7 @@ def test_shapes_and_bits_at_the_edges(model, tmp_path):
 
 
 def test_arrays_larger_than_a_chunk(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("squeak_dist.store._CHUNK_BYTES", 64)
+    monkeypatch.setattr("squeak_dist.store.groups._CHUNK_BYTES", 64)
     save_model(model, tmp_path / "m.zarr")
     assert zarr.open_group(tmp_path / "m.zarr", mode="r")["coefficients"].nchunks == 3
     assert is_same(load_model(tmp_path / "m.zarr"), model)

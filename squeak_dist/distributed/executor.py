@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,14 +40,15 @@ class DaskExecutor:
     def __init__(self, client: Client | None, progress: Progress | None = None) -> None:
         self._client = client
         self._progress = progress
-        self._calls = 0
+        self._calls = 0  # since the last gather
+        self._numbers = itertools.count()
         self._run = uuid.uuid4().hex[:8]
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a Delayed on function(*args)."""
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
-        key = f"squeak-{name}-{self._run}-{self._calls}"
+        key = f"squeak-{name}-{self._run}-{next(self._numbers)}"
         task = function if self._progress is None or self._client is None else _Announced(function)
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
 

@@ -19,8 +19,8 @@ from squeak_dist.distributed.sources import Source, as_rows, read_parquet
 from squeak_dist.errors import DataError, LengthMismatchError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
-from squeak_dist.profile import Table
 from squeak_dist.store import DualWeightsWriter, create_dual_weights, finish_dual_weights
+from squeak_dist.table import Table
 
 _DUAL_CHUNK_ROWS = 262_144
 

@@ -17,7 +17,7 @@ from squeak_dist.errors import DataError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.merge_tree import balanced_levels
 from squeak_dist.model import FittedModel
-from squeak_dist.profile import Table
+from squeak_dist.table import Table
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,14 @@ import numpy as np
 import pandas as pd
 from dask.delayed import delayed
 
+from squeak_dist.columns import column_kind, kind_name
 from squeak_dist.errors import (
     ColumnTypeError,
     DataError,
     InvalidParameterError,
     LengthMismatchError,
 )
-from squeak_dist.profile import (
-    Table,
-    TableSchema,
-    column_kind,
-    column_positions,
-    cut_table,
-    kind_name,
-)
+from squeak_dist.table import Table, TableSchema, column_positions, cut_table
 
 _MEMORY_ROWS = 65_536  # rows per partition of an in-memory table
 
@@ -38,7 +32,7 @@ class Source:
     Parameters
     ----------
     tables : tuple of Delayed
-        Each a :class:`~squeak_dist.profile.Table`.
+        Each a :class:`~squeak_dist.table.Table`.
     schema : TableSchema
         What was cut.
     target_names : tuple of str

@@ -101,6 +101,12 @@ def outside(ratio, merged=1):
     return (ratio < (1 - slack) / accuracy_ratio(EPSILON, merged)) | (ratio > 1 + slack)
 
 
+def assert_lowered_to(merged, union, tau):
+    """The probabilities of what a merge left are min(τ̃, p) of the union."""
+    lowered = dict(zip(union.indices, np.minimum(tau, union.probabilities), strict=True))
+    assert_allclose(merged.probabilities, [lowered[i] for i in merged.indices], rtol=1e-9)
+
+
 def ratios_of_new_rows(kernel, dictionary, X, new, gamma):
     """τ̃/τ of unseen rows: exact is each of them behind all rows seen."""
     kernel_rows = kernel(new, X)
@@ -167,8 +173,10 @@ def test_merges_of_k_within_the_bracket_of_k(kernel, k, uneven_rows):
     parameters = SqueakParameters(2.0, EPSILON, theory_qbar(420, EPSILON, DELTA))
     parts = split_run(kernel, X, parameters, k, seed=0)
     tau = exact_rls(kernel(X, X), 2.0)
-    assert not outside(ratios(kernel, concatenate(parts), tau, k), k).any()
+    union = concatenate(parts)
+    assert not outside(ratios(kernel, union, tau, k), k).any()
     merged = merge(kernel, parts, parameters, np.random.default_rng(0))
+    assert_lowered_to(merged, union, estimates(kernel, union, k))
     assert not outside(ratios(kernel, merged, tau)).any()  # again as good as one pass
 
 
@@ -202,10 +210,8 @@ def test_a_raw_block_is_exact_and_does_not_count(uneven_rows):
     assert not outside(ratios(kernel, concatenate([D, raw]), tau, merged=1)).any()
     merged = merge(kernel, [D, raw], parameters, np.random.default_rng(0))
     # τ̃ with k = 1, not k = 2, became the probabilities.
-    expected = estimates(kernel, concatenate([D, raw]), merged=1)
-    lowered = np.minimum(expected, np.concatenate([D.probabilities, raw.probabilities]))
-    by_row = dict(zip([*D.indices, *raw.indices], lowered, strict=True))
-    assert_allclose(merged.probabilities, [by_row[i] for i in merged.indices], rtol=1e-9)
+    union = concatenate([D, raw])
+    assert_lowered_to(merged, union, estimates(kernel, union, merged=1))
 
 
 # --- worst cases: the bracket is tight, so the constants are pinned -----------------------

@@ -1,0 +1,211 @@
+"""Ridge regression on a Nyström map by preconditioned conjugate gradients.
+
+One iteration is one pass over the rows: each kernel entry is computed once and
+used for both products. The system is that of the normal equations in the map's
+coordinates, A θ = b with A = Σ v z zᵀ + μI; its preconditioner is the Cholesky
+factor of an estimate of A from a uniform sample of rows together with the
+dictionary. Rudi, Carratino & Rosasco, "FALKON" (2017), with another
+preconditioner: DESIGN §6.1 has the comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.dictionary import Dictionary
+from squeak_dist.kernels import kernel_strips
+from squeak_dist.linalg import (
+    add_gram,
+    cholesky_jittered,
+    solve_lower,
+    solve_lower_transposed,
+    symmetrize,
+)
+from squeak_dist.nystrom import NystromMap
+
+
+def kernel_product(
+    nystrom: NystromMap,
+    X: FloatArray,
+    V: Float64Array,
+    row_weights: Float64Array | None = None,
+) -> Float64Array:
+    """Return K_Dx diag(v) K_xD V over the rows of X, from one evaluation of each entry.
+
+    Parameters
+    ----------
+    nystrom : NystromMap
+        Its kernel and its m points.
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    V : ndarray of float64, shape (m, k)
+        Vectors in the coordinates of the points.
+    row_weights : ndarray of shape (n,), optional
+        Sample weights v.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, k)
+        Cost: n m kernel entries and 2 n m k multiply-adds in the precision of X,
+        summed in float64.
+    """
+    total = np.zeros_like(V)
+    columns = [np.ascontiguousarray(column, X.dtype) for column in V.T]
+    weights = None if row_weights is None else row_weights.astype(X.dtype)
+    for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
+        for j, column in enumerate(columns):
+            u = K @ column
+            if weights is not None:
+                u *= weights[rows]
+            total[:, j] += u @ K
+    return total
+
+
+def kernel_moment(
+    nystrom: NystromMap,
+    X: FloatArray,
+    targets: Float64Array,
+    row_weights: Float64Array | None = None,
+) -> Float64Array:
+    """Return K_Dx diag(v) Y over the rows of X, shape (m, k); cost n m kernel entries."""
+    total = np.zeros((len(nystrom), targets.shape[1]))
+    weighted = targets if row_weights is None else targets * row_weights[:, None]
+    columns = [np.ascontiguousarray(column, X.dtype) for column in weighted.T]
+    for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
+        for j, column in enumerate(columns):
+            total[:, j] += column[rows] @ K
+    return total
+
+
+def sampled_row_weights(
+    residual: Float64Array,
+    row_weights: Float64Array | float,
+    rate: float,
+    dictionary: Dictionary,
+    epsilon: float,
+) -> Float64Array:
+    """Return the balance-heuristic weights 1/(ρ + q̄ p(x)) of uniformly sampled rows.
+
+    Together with :func:`dictionary_row_weights` the expected weight of each row
+    of the data is 1, while rows that either sample finds often get less noise
+    from the other (Veach & Guibas 1995).
+
+    Parameters
+    ----------
+    residual : ndarray of float64, shape (s,)
+        r(x) by the regularized map of the dictionary.
+    row_weights : ndarray of shape (s,) or float
+        Sample weights v.
+    rate : float
+        ρ, the chance of a row to be in the uniform sample.
+    dictionary : Dictionary
+        γ and q̄.
+    epsilon : float
+        ε.
+    """
+    tau = (1 - epsilon) * row_weights * residual / dictionary.gamma
+    return 1 / (rate + dictionary.qbar * np.minimum(tau, 1))
+
+
+def dictionary_row_weights(dictionary: Dictionary, rate: float) -> Float64Array:
+    """Return the balance-heuristic weights Q_i/(ρ + q̄ p_i) of the dictionary's rows."""
+    return dictionary.multiplicities / (rate + dictionary.qbar * dictionary.probabilities)
+
+
+def weighted_gram(nystrom: NystromMap, X: FloatArray, weights: Float64Array) -> Float64Array:
+    """Return the lower triangle of Σ w z zᵀ over some rows, shape (m, m)."""
+    gram = np.zeros((len(nystrom), len(nystrom)))
+    roots = np.sqrt(weights)
+    for rows, Z in nystrom.blocks(X):
+        Z *= roots[rows, None].astype(Z.dtype)
+        add_gram(Z, gram)
+    return gram
+
+
+def preconditioner(gram: Float64Array, mu: float) -> Float64Array:
+    """Return the Cholesky factor of an estimate of A, from the lower triangle of its Gram."""
+    A = symmetrize(gram)
+    A[np.diag_indices_from(A)] += mu
+    return cholesky_jittered(A, 1e-13)
+
+
+@dataclass(frozen=True, eq=False)
+class CGState:
+    """Where conjugate gradients stand; one column per output, each with its own steps.
+
+    Parameters
+    ----------
+    theta : ndarray of float64, shape (m, k)
+        Solution so far.
+    residual : ndarray of float64, shape (m, k)
+        b − A θ.
+    direction : ndarray of float64, shape (m, k)
+        Where the next step goes.
+    energy : ndarray of float64, shape (k,)
+        rᵀ M⁻¹ r of the residual.
+    start_energy : ndarray of float64, shape (k,)
+        The same of b.
+    """
+
+    theta: Float64Array
+    residual: Float64Array
+    direction: Float64Array
+    energy: Float64Array
+    start_energy: Float64Array
+
+    @property
+    def relative_residual(self) -> float:
+        """Largest sqrt(rᵀM⁻¹r / bᵀM⁻¹b) over the outputs: the stopping rule."""
+        ratio = self.energy / np.where(self.start_energy > 0, self.start_energy, 1)
+        return float(np.sqrt(ratio.max(initial=0.0)))
+
+
+def start_cg(b: Float64Array, factor: Float64Array) -> CGState:
+    """Return the state at θ = 0.
+
+    Parameters
+    ----------
+    b : ndarray of float64, shape (m, k)
+        Σ v z yᵀ.
+    factor : ndarray of float64, shape (m, m)
+        :func:`preconditioner`.
+    """
+    direction = _preconditioned(factor, b)
+    energy = np.einsum("ij,ij->j", b, direction)
+    return CGState(np.zeros_like(b), b, direction, energy, energy)
+
+
+def step_cg(state: CGState, product: Float64Array, factor: Float64Array) -> CGState:
+    """Return the state after one step along the direction.
+
+    Parameters
+    ----------
+    state : CGState
+        Before.
+    product : ndarray of float64, shape (m, k)
+        A times the direction.
+    factor : ndarray of float64, shape (m, m)
+        :func:`preconditioner`.
+    """
+    curvature = np.einsum("ij,ij->j", state.direction, product)
+    alpha = np.divide(state.energy, curvature, out=np.zeros_like(curvature), where=curvature > 0)
+    residual = state.residual - alpha * product
+    solved = _preconditioned(factor, residual)
+    energy = np.einsum("ij,ij->j", residual, solved)
+    before = np.where(state.energy > 0, state.energy, 1)
+    # Polak–Ribière instead of Fletcher–Reeves: float32 products make A inexact.
+    beta = np.maximum(energy - np.einsum("ij,ij->j", state.residual, solved), 0) / before
+    return replace(
+        state,
+        theta=state.theta + alpha * state.direction,
+        residual=residual,
+        direction=solved + beta * state.direction,
+        energy=energy,
+    )
+
+
+def _preconditioned(factor: Float64Array, vectors: Float64Array) -> Float64Array:
+    return solve_lower_transposed(factor, solve_lower(factor, vectors))

@@ -1,0 +1,173 @@
+"""Dictionaries: chains over partitions, then the merge tree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoding import EncodedTable
+from squeak_dist.kernels import Kernel
+from squeak_dist.linalg import single_blas_thread
+from squeak_dist.squeak import (
+    SqueakParameters,
+    SqueakState,
+    finish,
+    merge,
+    squeak,
+    start_state,
+)
+from squeak_dist.stages.executors import Executor, reduce_tree
+from squeak_dist.stages.parameters import FitParameters
+from squeak_dist.stages.planning import Plan, chain_steps
+from squeak_dist.stages.records import TaskRecord, peak_memory, worker_name
+
+# First entries of the spawn keys of SeedSequence; the profile has 0, the solve 4.
+_CHAIN_KEY, _FINISH_KEY, _MERGE_KEY = 1, 2, 3
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A dictionary in the merge tree, with the records of all nodes below it."""
+
+    state: SqueakState
+    records: tuple[TaskRecord, ...] = ()
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def dictionary(self) -> Dictionary:
+        """The dictionary."""
+        return self.state.dictionary
+
+
+def dictionary_stage(
+    executor: Executor, encoded: Sequence[Any], plan: Plan, parameters: FitParameters
+) -> Any:
+    """Return a handle on the root :class:`Branch` of chains and merges.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    encoded : sequence of handles on EncodedTable
+        One per partition.
+    plan : Plan
+        Kernel, γ and tree.
+    parameters : FitParameters
+        The seed.
+    """
+    kernel, settings = executor.share(plan.kernel), executor.share(plan.squeak)
+    branches = []
+    for index, chain in enumerate(plan.tree.chains):
+        branch: Any = None
+        for step in chain_steps(chain, plan):
+            tables = [encoded[i] for i in step]
+            branch = executor.call(
+                _chain_step, branch, tables, step, kernel, settings, parameters.seed
+            )
+        branches.append(
+            executor.call(_chain_end, branch, index, kernel, settings, parameters.seed)
+        )
+    return reduce_tree(
+        executor,
+        branches,
+        plan.tree.levels,
+        lambda nodes, level, index: (
+            _merge_task, nodes, level + 1, index, kernel, settings, parameters.seed,
+        ),
+    )  # fmt: skip
+
+
+def task_rng(seed: int, *key: int) -> np.random.Generator:
+    """Return the generator of one task, named by (stage, level, index)."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def _chain_step(
+    branch: Branch | None,
+    tables: list[EncodedTable],
+    partitions: tuple[int, ...],
+    kernel: Kernel,
+    settings: SqueakParameters,
+    seed: int,
+) -> Branch:
+    """Pass partitions through a chain; the grouping into steps does not change a bit."""
+    began = time.perf_counter()
+    if branch is None:
+        X = tables[0].X
+        branch = Branch(start_state(X.shape[1], X.dtype, settings))
+    state = branch.state
+    with single_blas_thread():
+        for table, partition in zip(tables, partitions, strict=True):
+            state = squeak(
+                kernel,
+                table.X,
+                settings,
+                task_rng(seed, _CHAIN_KEY, 0, partition),
+                start=state,
+                indices=table.indices,
+                row_weights=table.weights,
+            )
+    seconds = branch.seconds + time.perf_counter() - began
+    return Branch(state, seconds=seconds, peak_bytes=peak_memory())
+
+
+def _chain_end(
+    branch: Branch, index: int, kernel: Kernel, settings: SqueakParameters, seed: int
+) -> Branch:
+    began = time.perf_counter()
+    with single_blas_thread():
+        state = finish(kernel, branch.state, settings, task_rng(seed, _FINISH_KEY, 0, index))
+    seconds = branch.seconds + time.perf_counter() - began
+    return _recorded(state, (branch,), 0, index, len(branch.dictionary), seconds)
+
+
+def _merge_task(
+    branches: list[Branch],
+    level: int,
+    index: int,
+    kernel: Kernel,
+    settings: SqueakParameters,
+    seed: int,
+) -> Branch:
+    began = time.perf_counter()
+    dictionaries = [branch.dictionary for branch in branches if len(branch.dictionary)]
+    with single_blas_thread():
+        merged = (
+            merge(kernel, dictionaries, settings, task_rng(seed, _MERGE_KEY, level, index))
+            if dictionaries
+            else branches[0].dictionary
+        )
+    rows = sum(branch.state.rows_seen for branch in branches)
+    state = SqueakState(merged, len(merged), rows, rows)
+    size_in = sum(map(len, dictionaries))
+    seconds = time.perf_counter() - began
+    return _recorded(state, tuple(branches), level, index, size_in, seconds)
+
+
+def _recorded(
+    state: SqueakState,
+    below: tuple[Branch, ...],
+    level: int,
+    index: int,
+    size_in: int,
+    seconds: float,
+) -> Branch:
+    record = TaskRecord(
+        level=level,
+        index=index,
+        rows=state.rows_seen,
+        size_in=size_in,
+        size_out=len(state.dictionary),
+        gamma=state.dictionary.gamma,
+        seconds=seconds,
+        worker=worker_name(),
+    )
+    records = tuple(r for branch in below for r in branch.records)
+    peak = max(peak_memory(), *(branch.peak_bytes for branch in below))
+    return Branch(state, (*records, record), peak_bytes=peak)

@@ -1,0 +1,75 @@
+"""Where the calls of a fit run.
+
+:class:`PlainExecutor` runs a call here and now, and is the reference that every
+distributed result is compared with, bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+
+class Executor(Protocol):
+    """Where the calls of a fit run. A handle stands for a value that may not be there yet."""
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return a handle on function(*args); args may hold handles, and lists of them."""
+        ...
+
+    def share(self, value: Any) -> Any:
+        """Return a handle on a value that many calls take."""
+        ...
+
+    def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
+        """Keep the values of handles for later stages if ``nbytes`` fit; else do nothing."""
+        ...
+
+    def gather(self, stage: str, handle: Any) -> Any:
+        """Return the value of a handle: the end of a stage."""
+        ...
+
+    def check_memory(self, needed: int, explanation: str) -> None:
+        """Raise InsufficientMemoryError if a task of that many bytes does not fit."""
+        ...
+
+
+class PlainExecutor:
+    """The reference executor: each call runs at once, in this thread."""
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return function(*args)."""
+        return function(*args)
+
+    def share(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
+        """Return the handles, which are values already."""
+        return handles
+
+    def gather(self, stage: str, handle: Any) -> Any:
+        """Return the handle, which is a value already."""
+        return handle
+
+    def check_memory(self, needed: int, explanation: str) -> None:
+        """Accept any size."""
+
+
+def reduce_tree(
+    executor: Executor,
+    leaves: Sequence[Any],
+    levels: tuple[tuple[tuple[int, ...], ...], ...],
+    combine: Callable[[list[Any], int, int], tuple[Any, ...]],
+) -> Any:
+    """Reduce handles along the levels of a tree; ``combine`` names each call."""
+    nodes = list(leaves)
+    for level, groups in enumerate(levels):
+        nodes = [
+            nodes[group[0]]
+            if len(group) == 1
+            else executor.call(*combine([nodes[i] for i in group], level, index))
+            for index, group in enumerate(groups)
+        ]
+    return nodes[0]

@@ -1,0 +1,100 @@
+"""The parameters of a fit, checked at construction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from squeak_dist.errors import InvalidParameterError
+from squeak_dist.kernels import Kernel, make_kernel
+from squeak_dist.table import MISSING_POLICIES
+from squeak_dist.validation import check_choice, check_integer, check_real
+
+
+@dataclass(frozen=True)
+class FitParameters:
+    """The parameters of a fit; those of :func:`squeak_dist.fit`, which documents them.
+
+    Raises
+    ------
+    InvalidParameterError
+        At construction, for a value outside its range.
+    """
+
+    kernel: str | Kernel = "rbf"
+    length_scale: float | Sequence[float] | str = "auto"
+    mu: float | str = "auto"
+    gamma: float | str = "auto"
+    epsilon: float = 0.3
+    delta: float = 0.1
+    qbar: int | str = 16
+    max_dictionary: int | None = 2000
+    on_overrun: str = "raise_gamma"
+    solver: str = "auto"
+    approximation: str = "projected"
+    fan_in: int = 2
+    missing: str = "raise"
+    standardize: bool | str = "auto"
+    dtype: str = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        auto = ', or "auto"'
+        if not is_auto(self.length_scale):
+            scale = np.asarray(self.length_scale)
+            make_kernel("rbf", as_length_scale(scale.tolist()))
+            if not isinstance(self.kernel, str):
+                raise InvalidParameterError(
+                    "length_scale is for kernels given by name; a kernel object has its own, so "
+                    'leave length_scale="auto"'
+                )
+        make_kernel(self.kernel, 1.0)
+        if not is_auto(self.mu):
+            check_real("mu", self.mu, above=0, hint=auto)
+        if not is_auto(self.gamma):
+            check_real("gamma", self.gamma, above=0, hint=auto)
+        check_real("epsilon", self.epsilon, above=0, below=1)
+        check_real("delta", self.delta, above=0, below=1)
+        if not (isinstance(self.qbar, str) and self.qbar == "theory"):
+            check_integer("qbar", self.qbar, at_least=1, hint=', or "theory"')
+        if self.max_dictionary is not None:
+            check_integer("max_dictionary", self.max_dictionary, at_least=1, hint=", or None")
+        check_integer("fan_in", self.fan_in, at_least=2)
+        check_integer("random_state", self.seed, at_least=0)
+        check_choice("on_overrun", self.on_overrun, ("raise_gamma", "stop"))
+        check_choice("solver", self.solver, ("auto", "direct", "cg"))
+        check_choice("approximation", self.approximation, ("projected", "regularized"))
+        check_choice("missing", self.missing, MISSING_POLICIES)
+        check_choice("standardize", self.standardize, ("auto", True, False))
+        check_choice("dtype", self.dtype, ("float32", "float64"))
+
+    @property
+    def scales_columns(self) -> bool:
+        """Whether numeric columns are divided by their standard deviation."""
+        if isinstance(self.standardize, str):
+            return is_auto(self.length_scale) and isinstance(self.kernel, str)
+        return bool(self.standardize)
+
+
+def is_auto(value: Any) -> bool:
+    """Say whether a parameter is left to the fit."""
+    return isinstance(value, str) and value == "auto"
+
+
+def as_length_scale(value: Any) -> float | tuple[float, ...]:
+    """Return a length scale as one float or a tuple of them.
+
+    Raises
+    ------
+    InvalidParameterError
+        If it is neither.
+    """
+    try:
+        return tuple(map(float, value)) if isinstance(value, list) else float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError(
+            f'length_scale must be a positive number, one per feature, or "auto"; got {value!r}'
+        ) from error

@@ -1,0 +1,183 @@
+"""From the profile to a plan: encoding, kernel, γ and the merge tree."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.encoding import EncodedTable, FeatureEncoding, encode_table
+from squeak_dist.encoding_rules import make_encoding
+from squeak_dist.errors import EmptyDataError, InvalidParameterError
+from squeak_dist.kernels import Kernel, check_kernel, kernel_diag, make_kernel
+from squeak_dist.leverage import theory_qbar
+from squeak_dist.linalg import single_blas_thread
+from squeak_dist.merge_tree import MergeTree, balanced_levels, group_rows, plan_merge_tree
+from squeak_dist.nystrom import residual_rounding
+from squeak_dist.profile import Profile, merge_profiles, profile_table
+from squeak_dist.profile_checks import check_profile
+from squeak_dist.squeak import SqueakParameters
+from squeak_dist.stages.executors import Executor, reduce_tree
+from squeak_dist.stages.parameters import FitParameters, as_length_scale, is_auto
+from squeak_dist.table import Table
+from squeak_dist.tuning import choose_gamma, median_length_scale, sample_spectrum
+
+SAMPLE_ROWS = 4096  # rows that the profile keeps
+_TUNING_ROWS = 1000  # rows of these that γ and the length scale are chosen on
+_KERNEL_CHECK_ROWS = 128
+_STEP_ROWS = 65_536  # partitions below this size share the task of a chain step
+_PROFILE_FAN_IN = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is decided on the driver after the profile."""
+
+    encoding: FeatureEncoding
+    kernel: Kernel
+    squeak: SqueakParameters
+    tree: MergeTree
+    partition_rows: tuple[int, ...]
+    partition_kept: tuple[int, ...]
+
+
+def profile_stage(executor: Executor, tables: Sequence[Any], parameters: FitParameters) -> Any:
+    """Return a handle on the Profile of all partitions: one pass, merged in a tree.
+
+    Raises
+    ------
+    EmptyDataError
+        If there are no partitions.
+    """
+    if not tables:
+        raise EmptyDataError(
+            "the table has no partitions (n_samples=0); at least 2 rows are needed"
+        )
+    leaves = [
+        executor.call(_profile_task, table, i, parameters.missing, parameters.seed)
+        for i, table in enumerate(tables)
+    ]
+    levels = balanced_levels(len(leaves), _PROFILE_FAN_IN)
+    return reduce_tree(
+        executor, leaves, levels, lambda nodes, level, index: (_merge_profiles, nodes)
+    )
+
+
+def _profile_task(table: Table, partition: int, missing: str, seed: int) -> Profile:
+    return profile_table(
+        table, partition=partition, missing=missing, seed=seed, sample_rows=SAMPLE_ROWS
+    )
+
+
+def _merge_profiles(profiles: list[Profile]) -> Profile:
+    return merge_profiles(profiles)
+
+
+def make_plan(profile: Profile, n_partitions: int, parameters: FitParameters) -> Plan:
+    """Decide encoding, kernel, γ and tree, from the profile alone."""
+    check_profile(profile, missing=parameters.missing)
+    encoding = make_encoding(
+        profile,
+        standardize=parameters.scales_columns,
+        missing=parameters.missing,
+        dtype=parameters.dtype,
+    )
+    with single_blas_thread():
+        kernel, gamma = _kernel_and_gamma(profile, encoding, parameters)
+    kept = tuple(profile.partition_kept[i] for i in range(n_partitions))
+    # The stop of a stream is defined for one stream only.
+    one_chain = parameters.on_overrun == "stop"
+    tree = plan_merge_tree(
+        kept,
+        fan_in=parameters.fan_in,
+        **({"rows_per_chain": sys.maxsize, "min_chains": 1} if one_chain else {}),
+    )
+    return Plan(
+        encoding=encoding,
+        kernel=kernel,
+        squeak=SqueakParameters(
+            gamma=gamma,
+            epsilon=parameters.epsilon,
+            qbar=_qbar(parameters, profile.kept),
+            max_dictionary=parameters.max_dictionary,
+            on_overrun=parameters.on_overrun,
+        ),
+        tree=tree,
+        partition_rows=tuple(profile.partition_rows[i] for i in range(n_partitions)),
+        partition_kept=kept,
+    )
+
+
+def _kernel_and_gamma(
+    profile: Profile, encoding: FeatureEncoding, parameters: FitParameters
+) -> tuple[Kernel, float]:
+    X, kept = encoding.encode(profile.sample.features)
+    X = X[:_TUNING_ROWS]
+    targets = profile.sample.targets[kept][:_TUNING_ROWS]
+    weights = profile.sample.weights
+    weights = None if weights is None else weights[kept][:_TUNING_ROWS]
+    kernel = _resolve_kernel(X, encoding, parameters)
+    check_kernel(kernel, X[:_KERNEL_CHECK_ROWS])
+    if not isinstance(parameters.gamma, str):
+        return kernel, float(parameters.gamma)
+    gamma = choose_gamma(
+        sample_spectrum(kernel, X, profile.kept, weights),
+        targets,
+        mu=None if isinstance(parameters.mu, str) else float(parameters.mu),
+        epsilon=parameters.epsilon,
+        qbar=_qbar(parameters, profile.kept),
+        max_dictionary=parameters.max_dictionary,
+        resolution=residual_rounding(X.dtype) * float(np.max(kernel_diag(kernel, X))),
+    )
+    return kernel, gamma
+
+
+def _resolve_kernel(X: FloatArray, encoding: FeatureEncoding, parameters: FitParameters) -> Kernel:
+    if not isinstance(parameters.kernel, str):
+        return parameters.kernel
+    if not is_auto(parameters.length_scale):
+        scale = as_length_scale(np.asarray(parameters.length_scale).tolist())
+        if isinstance(scale, tuple) and len(scale) != encoding.n_features:
+            raise InvalidParameterError(
+                f"length_scale has {len(scale)} values, but the columns encode to "
+                f"{encoding.n_features} features ({', '.join(encoding.encoded_names[:20])}); give "
+                f"one number or one per encoded feature"
+            )
+        return make_kernel(parameters.kernel, scale)
+    return make_kernel(parameters.kernel, median_length_scale(X))
+
+
+def _qbar(parameters: FitParameters, rows: int) -> int:
+    if isinstance(parameters.qbar, str):
+        return theory_qbar(rows, parameters.epsilon, parameters.delta)
+    return int(parameters.qbar)
+
+
+def encode_stage(
+    executor: Executor, tables: Sequence[Any], plan: Plan, target_mean: Float64Array
+) -> list[Any]:
+    """Return handles on the encoded partitions, kept in memory where they fit."""
+    offsets = np.cumsum((0, *plan.partition_rows[:-1]))
+    encoding, mean = executor.share(plan.encoding), executor.share(target_mean)
+    handles = [
+        executor.call(_encode_task, encoding, table, mean, int(offset))
+        for table, offset in zip(tables, offsets, strict=True)
+    ]
+    per_row = plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
+    return executor.persist(handles, sum(plan.partition_kept) * per_row)
+
+
+def _encode_task(
+    encoding: FeatureEncoding, table: Table, target_mean: Float64Array, offset: int
+) -> EncodedTable:
+    return encode_table(encoding, table, target_mean=target_mean, offset=offset)
+
+
+def chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
+    """Group the partitions of a chain into the steps that are one task each."""
+    groups = group_rows([plan.partition_kept[i] for i in chain], _STEP_ROWS)
+    return [tuple(chain[position] for position in group) for group in groups]
