@@ -70,7 +70,24 @@ def kernel_moment(
     targets: Float64Array,
     row_weights: Float64Array | None = None,
 ) -> Float64Array:
-    """Return K_Dx diag(v) Y over the rows of X, shape (m, k); cost n m kernel entries."""
+    """Return K_Dx diag(v) Y over the rows of X.
+
+    Parameters
+    ----------
+    nystrom : NystromMap
+        Its kernel and its m points.
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    targets : ndarray of float64, shape (n, k)
+        Centred targets.
+    row_weights : ndarray of shape (n,), optional
+        Sample weights v.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, k)
+        Cost: n m kernel entries.
+    """
     total = np.zeros((len(nystrom), targets.shape[1]))
     weighted = targets if row_weights is None else targets * row_weights[:, None]
     columns = [np.ascontiguousarray(column, X.dtype) for column in weighted.T]
@@ -118,9 +135,9 @@ def dictionary_row_weights(dictionary: Dictionary, rate: float) -> Float64Array:
 def weighted_gram(nystrom: NystromMap, X: FloatArray, weights: Float64Array) -> Float64Array:
     """Return the lower triangle of Σ w z zᵀ over some rows, shape (m, m)."""
     gram = np.zeros((len(nystrom), len(nystrom)))
-    roots = np.sqrt(weights)
+    roots = np.sqrt(weights).astype(X.dtype)
     for rows, Z in nystrom.blocks(X):
-        Z *= roots[rows, None].astype(Z.dtype)
+        Z *= roots[rows, None]
         add_gram(Z, gram)
     return gram
 

@@ -83,7 +83,19 @@ class Dictionary:
 def empty_dictionary(
     n_features: int, dtype: np.dtype[np.floating], gamma: float, qbar: int
 ) -> Dictionary:
-    """Return the dictionary of no rows."""
+    """Return the dictionary of no rows.
+
+    Parameters
+    ----------
+    n_features : int
+        d.
+    dtype : dtype
+        Of the points to come.
+    gamma : float
+        γ > 0.
+    qbar : int
+        q̄ ≥ 1.
+    """
     return Dictionary(
         points=np.empty((0, n_features), dtype),
         indices=np.empty(0, np.int64),

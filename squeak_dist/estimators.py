@@ -17,6 +17,7 @@ from squeak_dist.distributed import (
     Evaluation,
     Progress,
     Source,
+    as_fitted,
     evaluate_source,
     fit_source,
     predict_collection,
@@ -233,7 +234,7 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
-        self._adopt(fit_source(source, parameters, client=client, progress=progress))
+        _adopt(self, fit_source(source, parameters, client=client, progress=progress))
         return self
 
     def predict(self, X: Any) -> Any:
@@ -348,10 +349,12 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         path : str or path
             A store of its own, with the array ``dual_weights`` of shape (n, outputs).
-        X, y, sample_weight, target, client
+        X, y, sample_weight, target
             The training data, as they were given to :meth:`fit`.
         storage_options : mapping, optional
             For a URL: passed to fsspec.
+        client : distributed.Client, optional
+            The current client by default.
         """
         model = self._fitted()
         if y is None and target is None:
@@ -435,15 +438,6 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         given = self.get_params(deep=False)
         return FitParameters(seed=_seed(given.pop("random_state")), **given)
 
-    def _adopt(self, model: FittedModel) -> None:
-        self.model_ = model
-        self.n_features_in_ = len(model.encoding.labels)
-        labels = model.encoding.labels
-        if all(isinstance(label, str) for label in labels) and not model.unnamed_features:
-            self.feature_names_in_ = np.array(labels, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
     def _fitted(self) -> FittedModel:
         if not hasattr(self, "model_"):
             raise NotFittedError(
@@ -455,6 +449,7 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _test_source(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
         """Cut test data as the training data were."""
         model = self._fitted()
+        X = as_fitted(model, X)
         if isinstance(target, list) and len(target) == 1 and model.single_output:
             target = target[0]
         named = target is not None
@@ -555,6 +550,10 @@ def load(
         If there is nothing, or something else, or it is incomplete or damaged.
     """
     model = load_model(path, storage_options=storage_options, kernel=kernel)
+    return _estimator_of(model)
+
+
+def _estimator_of(model: FittedModel) -> SqueakRegressor:
     estimator = SqueakRegressor(
         kernel=model.kernel,
         mu=model.mu,
@@ -567,5 +566,16 @@ def load(
         dtype=model.encoding.dtype,
         random_state=model.seed,
     )
-    estimator._adopt(model)
+    _adopt(estimator, model)
     return estimator
+
+
+def _adopt(estimator: SqueakRegressor, model: FittedModel) -> None:
+    """Make an estimator the face of a model."""
+    labels = model.encoding.labels
+    estimator.model_ = model
+    estimator.n_features_in_ = len(labels)
+    if all(isinstance(label, str) for label in labels) and not model.unnamed_features:
+        estimator.feature_names_in_ = np.array(labels, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_

@@ -160,7 +160,19 @@ def squeak(
 def finish(
     kernel: Kernel, state: SqueakState, parameters: SqueakParameters, rng: np.random.Generator
 ) -> SqueakState:
-    """Return the state after a Shrink of whatever came since the last one."""
+    """Return the state after a Shrink of whatever came since the last one.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    state : SqueakState
+        Where :func:`squeak` left off.
+    parameters : SqueakParameters
+        Those of the stream.
+    rng : numpy.random.Generator
+        Source of the thinning.
+    """
     if state.stopped or state.rows_mapped == state.rows_seen:
         return state
     return _shrink_state(kernel, state, parameters, rng)

@@ -23,6 +23,17 @@ def check_real(
 ) -> float:
     """Return ``value`` as a float in the open interval (above, below).
 
+    Parameters
+    ----------
+    name : str
+        What the user calls it.
+    value : object
+        What was given.
+    above, below : float
+        The interval.
+    hint : str, default ""
+        End of the message: what else may be given.
+
     Raises
     ------
     InvalidParameterError
@@ -37,6 +48,17 @@ def check_real(
 
 def check_integer(name: str, value: Any, *, at_least: int, hint: str = "") -> int:
     """Return ``value`` as an int of at least ``at_least``.
+
+    Parameters
+    ----------
+    name : str
+        What the user calls it.
+    value : object
+        What was given.
+    at_least : int
+        Smallest value allowed.
+    hint : str, default ""
+        End of the message: what else may be given.
 
     Raises
     ------

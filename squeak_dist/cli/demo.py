@@ -32,7 +32,21 @@ _EXTREME_SHARE = 0.05  # of the test rows: those of highest leverage
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a method, its size, seconds and errors on the test rows."""
+    """One line of the table.
+
+    Parameters
+    ----------
+    method : str
+        What was fitted.
+    size : int or None
+        Centres, where it has any.
+    seconds : float
+        Of its fit, prediction included for scikit-learn.
+    rmse, r2 : float
+        On all test rows.
+    rmse_extreme : float
+        On the test rows of highest leverage.
+    """
 
     method: str
     size: int | None
@@ -223,7 +237,17 @@ def _print_table(rows: list[Row], model: FittedModel) -> None:
 def draw_maps(
     out: Path, model: squeak_dist.SqueakRegressor, train: pd.DataFrame, test: pd.DataFrame
 ) -> list[str]:
-    """Draw the last month as predicted, and the dictionary, as PNG; return a line on each."""
+    """Draw the last month as predicted, and the dictionary, as PNG; return a line on each.
+
+    Parameters
+    ----------
+    out : Path
+        Directory of the pictures.
+    model : SqueakRegressor
+        Fitted to ``train``.
+    train, test : pandas.DataFrame
+        All cells.
+    """
     import matplotlib.pyplot as plt
 
     cells = pd.concat([f[f["month"] == f["month"].max()] for f in (train, test)])

@@ -7,6 +7,7 @@ a worker outside Dask's own results, so that a lost worker costs time alone.
 
 from squeak_dist.distributed.executor import DaskExecutor, Progress, active_client, fit_source
 from squeak_dist.distributed.predictions import (
+    as_fitted,
     predict_collection,
     predict_frame,
     predict_rows,
@@ -22,6 +23,7 @@ __all__ = [
     "Score",
     "Source",
     "active_client",
+    "as_fitted",
     "as_rows",
     "evaluate_source",
     "fit_source",

@@ -48,10 +48,8 @@ def predict_collection(model: FittedModel, X: Any) -> Any:
     """
     if isinstance(X, (str, os.PathLike)):
         X = read_parquet(X)
-    if model.unnamed_features and isinstance(X, dd.DataFrame):
-        X = X.to_dask_array()
-    if model.unnamed_features and isinstance(X, pd.DataFrame):
-        X = X.to_numpy()
+    if model.unnamed_features:
+        X = as_fitted(model, X)
     if isinstance(X, dd.DataFrame):
         model.encoding.check_columns(list(X.columns), dict(X.dtypes))
         shared = delayed(model, traverse=False)
@@ -65,6 +63,18 @@ def predict_collection(model: FittedModel, X: Any) -> Any:
         )
         return predict_rows(model, X)
     return predict_rows(model, as_rows(X))
+
+
+def as_fitted(model: FittedModel, X: Any) -> Any:
+    """Return X as an array where the fit saw an array, and as a frame where it saw names."""
+    if model.unnamed_features:
+        if isinstance(X, dd.DataFrame):
+            return X.to_dask_array()
+        return X.to_numpy() if isinstance(X, pd.DataFrame) else X
+    labels = list(model.encoding.labels)
+    if isinstance(X, da.Array):
+        return dd.from_dask_array(X, columns=labels)
+    return pd.DataFrame(as_rows(X), columns=labels) if isinstance(X, np.ndarray) else X
 
 
 def predict_rows(model: FittedModel, X: pd.DataFrame | np.ndarray[Any, Any]) -> Float64Array:

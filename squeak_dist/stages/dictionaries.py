@@ -32,7 +32,19 @@ _CHAIN_KEY, _FINISH_KEY, _MERGE_KEY = 1, 2, 3
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A dictionary in the merge tree, with the records of all nodes below it."""
+    """A dictionary in the merge tree, with the records of all nodes below it.
+
+    Parameters
+    ----------
+    state : SqueakState
+        The dictionary, and the rows it stands for.
+    records : tuple of TaskRecord
+        Of this node and those below.
+    seconds : float
+        In this chain, while it is not finished.
+    peak_bytes : int
+        Largest memory of a worker so far.
+    """
 
     state: SqueakState
     records: tuple[TaskRecord, ...] = ()

@@ -63,7 +63,19 @@ def reduce_tree(
     levels: tuple[tuple[tuple[int, ...], ...], ...],
     combine: Callable[[list[Any], int, int], tuple[Any, ...]],
 ) -> Any:
-    """Reduce handles along the levels of a tree; ``combine`` names each call."""
+    """Reduce handles along the levels of a tree; return the handle of its root.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    leaves : sequence of handles
+        At least one.
+    levels : tuple of levels
+        As in :class:`~squeak_dist.merge_tree.MergeTree`.
+    combine : callable
+        Makes of (handles, level, index) the function and arguments of a call.
+    """
     nodes = list(leaves)
     for level, groups in enumerate(levels):
         nodes = [

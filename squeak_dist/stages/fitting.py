@@ -134,6 +134,19 @@ def projected_bytes(
 ) -> tuple[int, str]:
     """Return the bytes of the largest task of a fit, and what they are made of.
 
+    Parameters
+    ----------
+    plan : Plan
+        Encoding and tree.
+    parameters : FitParameters
+        ``max_dictionary`` and ``fan_in``.
+    partition_rows : int
+        Rows of the largest partition.
+    n_outputs : int
+        Columns of the target.
+
+    Notes
+    -----
     A merge of ``fan_in`` dictionaries of m rows holds three float64 matrices of
     (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
     one block of features and one partition. Neither depends on the number of rows.

@@ -16,7 +16,16 @@ from squeak_dist.validation import check_choice, check_integer, check_real
 
 @dataclass(frozen=True)
 class FitParameters:
-    """The parameters of a fit; those of :func:`squeak_dist.fit`, which documents them.
+    """The parameters of a fit.
+
+    Parameters
+    ----------
+    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary
+        As in :class:`squeak_dist.SqueakRegressor`.
+    on_overrun, solver, approximation, fan_in, missing, standardize, dtype
+        As in :class:`squeak_dist.SqueakRegressor`.
+    seed : int
+        Its ``random_state``, drawn.
 
     Raises
     ------

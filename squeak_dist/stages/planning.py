@@ -35,7 +35,21 @@ _PROFILE_FAN_IN = 8
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is decided on the driver after the profile."""
+    """What is decided on the driver after the profile.
+
+    Parameters
+    ----------
+    encoding : FeatureEncoding
+        From columns to encoded rows.
+    kernel : Kernel
+        With its length scale.
+    squeak : SqueakParameters
+        γ, q̄ and the size limit.
+    tree : MergeTree
+        Chains and merges.
+    partition_rows, partition_kept : tuple of int
+        Rows of each partition, and those left by the missing policy.
+    """
 
     encoding: FeatureEncoding
     kernel: Kernel
@@ -160,7 +174,19 @@ def _qbar(parameters: FitParameters, rows: int) -> int:
 def encode_stage(
     executor: Executor, tables: Sequence[Any], plan: Plan, target_mean: Float64Array
 ) -> list[Any]:
-    """Return handles on the encoded partitions, kept in memory where they fit."""
+    """Return handles on the encoded partitions, kept in memory where they fit.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    tables : sequence of handles on Table
+        One per partition.
+    plan : Plan
+        The encoding.
+    target_mean : ndarray of float64, shape (k,)
+        Taken off the targets.
+    """
     offsets = np.cumsum((0, *plan.partition_rows[:-1]))
     encoding, mean = executor.share(plan.encoding), executor.share(target_mean)
     handles = [

@@ -42,8 +42,22 @@ class Sums:
 class Solution:
     """What the solve returns to the driver.
 
-    ``residuals`` are those of conjugate gradients, one per iteration; none for
-    the direct solve.
+    Parameters
+    ----------
+    coefficients : ndarray of float64, shape (m, k)
+        c.
+    linear_coefficients : ndarray of float64, shape (d, k)
+        Of the linear baseline.
+    mu : float
+        Ridge penalty, given or chosen.
+    train_square : ndarray of float64, shape (k,)
+        Weighted sum of squared errors on the rows fitted.
+    effective_dimension : float
+        d_eff(γ) by the dictionary.
+    peak_bytes : int
+        Largest memory of a worker so far.
+    residuals : tuple of float
+        Of conjugate gradients, one per iteration; none for the direct solve.
     """
 
     coefficients: Float64Array
