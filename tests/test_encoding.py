@@ -771,7 +771,7 @@ def test_a_target_far_from_zero_is_not_constant():
 def test_bad_weights_are_errors():
     with pytest.raises(InvalidParameterError, match=r"negative values in the sample weights \(2"):
         checked({"x": [1, 2, 3]}, [1, 2, 3], [1, -1, -2])
-    with pytest.raises(InvalidParameterError, match=r"all sample weights are 0"):
+    with pytest.raises(InvalidParameterError, match=r"all sample weights are zero"):
         checked({"x": [1, 2]}, [1, 2], [0, 0])
 
 

@@ -70,11 +70,23 @@ def as_fitted(model: FittedModel, X: Any) -> Any:
     if model.unnamed_features:
         if isinstance(X, dd.DataFrame):
             return X.to_dask_array()
-        return X.to_numpy() if isinstance(X, pd.DataFrame) else X
+        X = X.to_numpy() if isinstance(X, pd.DataFrame) else X
+        return X if isinstance(X, da.Array) else _of_right_width(model, as_rows(X))
     labels = list(model.encoding.labels)
     if isinstance(X, da.Array):
         return dd.from_dask_array(X, columns=labels)
     return pd.DataFrame(as_rows(X), columns=labels) if isinstance(X, np.ndarray) else X
+
+
+def _of_right_width(model: FittedModel, X: Any) -> Any:
+    """Return X if it has as many columns as the fit saw; the words are scikit-learn's."""
+    expected = len(model.encoding.labels)
+    if X.ndim != 2 or X.shape[1] != expected:
+        got = X.shape[1] if X.ndim == 2 else "no"
+        raise DataError(
+            f"X has {got} features, but SqueakRegressor is expecting {expected} features as input"
+        )
+    return X
 
 
 def predict_rows(model: FittedModel, X: pd.DataFrame | np.ndarray[Any, Any]) -> Float64Array:
@@ -101,13 +113,7 @@ def _prediction_meta(model: FittedModel) -> Any:
 
 
 def _predict_dask_array(model: FittedModel, X: Any) -> Any:
-    d = len(model.encoding.labels)
-    if X.ndim != 2 or X.shape[1] != d:
-        raise DataError(
-            f"X has {X.shape[1] if X.ndim == 2 else 'no'} features, but SqueakRegressor is "
-            f"expecting {d} features as input"
-        )
-    X = X.rechunk({1: -1})
+    X = _of_right_width(model, X).rechunk({1: -1})
     shared = delayed(model, traverse=False)
     if model.single_output:
         return da.map_blocks(_predict_block, X, model=shared, drop_axis=1, dtype=np.float64)

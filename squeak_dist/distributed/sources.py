@@ -84,10 +84,14 @@ def read_source(
     """
     if isinstance(X, (str, os.PathLike)):
         X = read_parquet(X, storage_options)
-    if (target is None) == (y is None):
+    if target is None and y is None:
         raise InvalidParameterError(
-            "give the target once: either y, or target=... naming columns of X; got "
-            + ("neither" if y is None else "both")
+            "fit requires y to be passed, but the target y is None: give y, or target=... naming "
+            "columns of X"
+        )
+    if target is not None and y is not None:
+        raise InvalidParameterError(
+            "give the target once: either y, or target=... naming columns of X; got both"
         )
     if hasattr(X, "toarray") and not isinstance(X, da.Array):
         raise ColumnTypeError(
