@@ -94,7 +94,9 @@ def _check_weights(profile: Profile) -> None:
         affected = named_counts([("the sample weights", profile.weight_negative)])
         raise InvalidParameterError(f"negative values in {affected}; weights must be ≥ 0")
     if not profile.weight_sum > 0:
-        raise InvalidParameterError("all sample weights are zero; at least two rows need one above 0")
+        raise InvalidParameterError(
+            "all sample weights are zero; at least two rows need one above 0"
+        )
 
 
 def _columns_with_missing(profile: Profile) -> str:

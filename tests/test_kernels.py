@@ -22,6 +22,7 @@ from squeak_dist.kernels import (
     kernel_config,
     kernel_diag,
     kernel_from_config,
+    kernel_strips,
     make_kernel,
 )
 from squeak_dist.nystrom import projected_map, regularized_map
@@ -172,6 +173,39 @@ def test_float32_out_from_float64_rows_is_computed_in_float32():
     X = rows(10)
     out = np.empty((10, 10), np.float32)
     assert_allclose(kernel_block(RBF(), X, X, out), RBF()(X, X), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*ALL_KERNELS, "user"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_strips_are_the_matrix_piece_by_piece(name, dtype, monkeypatch):
+    kernel = Quadratic() if name == "user" else ALL_KERNELS[name]
+    X, Y = rows(50, dtype=dtype), rows(11, seed=1, dtype=dtype)
+    monkeypatch.setattr(module, "_CACHE_ENTRIES", 16 * 11)
+    K = kernel(X, Y)
+    covered, buffers = [], set()
+    for part, strip in kernel_strips(kernel, X, Y):
+        covered.append((part.start, part.stop))
+        buffers.add(strip.__array_interface__["data"][0])
+        assert strip.dtype == dtype
+        tolerance = 10 * np.finfo(dtype).eps * np.abs(K).max()
+        assert_allclose(strip, K[part], rtol=0, atol=tolerance)
+    assert covered == [(0, 16), (16, 32), (32, 48), (48, 50)]
+    assert len(buffers) == 1 or name == "user"
+    assert list(kernel_strips(kernel, X[:0], Y)) == []
+
+
+@pytest.mark.parametrize("kernel", [RBF(), Matern(), Laplacian()])
+def test_tiny_float32_entries_are_zeros_and_the_others_stay(kernel):
+    """Products of entries such as 1e-30 are denormal, and slow."""
+    X = np.linspace(0, 100, 400, dtype=np.float32)[:, None]
+    exact = kernel(X.astype(np.float64), X[:1].astype(np.float64))[:, 0]
+    K = kernel(X, X[:1])[:, 0]
+    assert np.all((np.abs(K) > 1e-17) | (K == 0))
+    assert np.any((exact > 1e-40) & (K == 0))
+    assert_allclose(K, exact, rtol=0, atol=5e-7)
+    small = (exact > 1e-12) & (exact < 1e-6)
+    # An entry of exp(−27) has its relative accuracy still, up to the rounding of the distance.
+    assert_allclose(K[small], exact[small], rtol=2e-2)
 
 
 # --- parameters -------------------------------------------------------------------------

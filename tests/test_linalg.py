@@ -137,6 +137,18 @@ def test_add_gram_adds_to_what_is_there(m, dtype, tolerance):
     assert_array_equal(full, full.T)
 
 
+def test_forward_substitution_may_round_tiny_solutions_to_zero():
+    """Where right-hand sides are of size 1, values below 1e-17 mean nothing."""
+    L = factor(300)
+    rows = np.random.default_rng(0).normal(size=(9, 300)).astype(np.float32)
+    rows[3:] *= np.float32(1e-25)
+    plain = forward_substitution(L, np.dtype(np.float32)).solve_rows(rows.copy())
+    flushed = forward_substitution(L, np.dtype(np.float32), flush=2.0**-30).solve_rows(rows.copy())
+    assert_allclose(flushed[:3], plain[:3], rtol=0, atol=1e-5 * np.abs(plain).max())
+    assert np.count_nonzero(plain[3:]) > 1000
+    assert not flushed[3:].any()
+
+
 # --- jitter -----------------------------------------------------------------------------
 
 

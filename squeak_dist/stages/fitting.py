@@ -116,7 +116,9 @@ def _solve(
     mu = None if isinstance(parameters.mu, str) else float(parameters.mu)
     iterate = parameters.solver == "cg" or (
         parameters.solver == "auto"
-        and faster_by_iterations(sum(plan.partition_kept), len(dictionary), n_outputs)
+        and faster_by_iterations(
+            sum(plan.partition_kept), len(dictionary), plan.encoding.n_features, n_outputs
+        )
     )
     solution = None
     if iterate and len(dictionary):
