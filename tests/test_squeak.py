@@ -381,7 +381,7 @@ def test_streams_with_and_without_prefilter_keep_the_same(uneven_rows, monkeypat
 
     judges = Judges(monkeypatch)
     with_it = np.array(list(statistics(True)))
-    assert judges.coarse >= 25
+    assert judges.coarse >= 15  # most runs shrink to more than 256 rows before their end
     judges.coarse = 0
     without = np.array(list(statistics(False)))
     assert judges.coarse == 0
