@@ -225,7 +225,12 @@ class EncodedTable:
 
 
 def encode_table(
-    encoding: FeatureEncoding, table: Table, *, target_mean: Float64Array, offset: int
+    encoding: FeatureEncoding,
+    table: Table,
+    *,
+    target_mean: Float64Array,
+    target_scale: Float64Array | float = 1.0,
+    offset: int,
 ) -> EncodedTable:
     """Encode one partition: the rows that the missing policy keeps.
 
@@ -237,6 +242,8 @@ def encode_table(
         The partition.
     target_mean : ndarray of float64, shape (k,)
         Taken off the targets.
+    target_scale : ndarray of float64, shape (k,), default 1.0
+        What the targets are then divided by, so that float32 products hold them.
     offset : int
         Global number of the first row of the partition.
 
@@ -264,7 +271,8 @@ def encode_table(
     everything = len(rows) == n
     return EncodedTable(
         X=X,
-        targets=(table.targets if everything else table.targets[rows]) - target_mean,
+        targets=((table.targets if everything else table.targets[rows]) - target_mean)
+        / target_scale,
         weights=table.weights if everything or table.weights is None else table.weights[rows],
         indices=rows + offset,
     )

@@ -19,6 +19,8 @@ from squeak_dist._floats import UNIT_FLUSH, flush_tiny
 from squeak_dist._typing import FloatArray
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
 
+_LARGEST_ROUNDING = 0.1  # of a squared distance in units of the length scale
+_OVERFLOW_ROWS = 256
 _CACHE_ENTRIES = 1 << 18  # entries of a sub-block: 1 MiB of float32, which stays in L2
 
 
@@ -158,6 +160,7 @@ class RBF(_BuiltinKernel):
         self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
     ) -> None:
         np.matmul(X, Y, out=out)
+        np.minimum(out, 0, out=out)  # rounding can turn the distance of near rows negative
         np.exp(out, out=out)
 
 
@@ -452,6 +455,40 @@ def check_kernel(kernel: Kernel, X: FloatArray) -> None:
             f"{name} is not positive semidefinite: its matrix on {len(X)} rows of the data has "
             f"the eigenvalue {smallest:.3g}; kernel ridge regression needs all of them ≥ 0"
         )
+
+
+def check_resolution(kernel: Kernel, X: FloatArray) -> None:
+    """Check that the precision of the rows resolves the kernel on them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    X : ndarray of shape (n, d)
+        A sample of encoded rows, in the precision of the fit.
+
+    Raises
+    ------
+    InvalidParameterError
+        If rounding in ‖x‖² / ℓ² drowns the distances of most rows, or kernel
+        entries overflow.
+    """
+    cures = 'a larger length_scale, standardize=True or dtype="float64" helps'
+    if isinstance(kernel, (RBF, Matern)):
+        scaled = kernel._scaled(X, np.dtype(np.float64))
+        rounding = float(np.finfo(X.dtype).eps * np.median(np.einsum("ij,ij->i", scaled, scaled)))
+        if rounding > _LARGEST_ROUNDING:
+            raise InvalidParameterError(
+                f"the length scale is too small for the spread of the columns: squared distances "
+                f"in its units are rounded by {rounding:.2g} in {X.dtype}; {cures}"
+            )
+    if isinstance(kernel, _BuiltinKernel):
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = bool(np.isfinite(kernel(X[:_OVERFLOW_ROWS])).all())
+        if not finite:
+            raise InvalidParameterError(
+                f"{type(kernel).__name__} overflows {X.dtype} on the rows of the data; {cures}"
+            )
 
 
 def make_kernel(kernel: str | Kernel, length_scale: float | tuple[float, ...]) -> Kernel:

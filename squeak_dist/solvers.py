@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.errors import NumericalError
 from squeak_dist.linalg import (
     add_gram,
     cholesky_jittered,
@@ -162,11 +163,21 @@ def mu_by_gcv(equations: NormalEquations) -> float:
     equations : NormalEquations
         Sums over all rows.
 
+    Raises
+    ------
+    NumericalError
+        If the sums are not finite.
+
     Returns
     -------
     float
         Between 1e-9 and 1 times the largest eigenvalue. Cost: about 9 m³.
     """
+    if not (np.isfinite(equations.gram).all() and np.isfinite(equations.moment).all()):
+        raise NumericalError(
+            "the normal equations are not finite: kernel values, targets or sample weights "
+            'overflow; scale them, or use dtype="float64"'
+        )
     values, vectors = np.linalg.eigh(symmetrize(equations.gram))
     values = np.maximum(values, 0)
     projected = np.sum((vectors.T @ equations.moment) ** 2, axis=1)

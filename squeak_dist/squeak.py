@@ -16,6 +16,7 @@ import numpy as np
 
 from squeak_dist._typing import BoolArray, Float64Array, FloatArray, IntArray
 from squeak_dist.dictionary import Dictionary, concatenate, empty_dictionary
+from squeak_dist.errors import NumericalError
 from squeak_dist.kernels import Kernel, kernel_diag
 from squeak_dist.leverage import (
     estimated_effective_dimension,
@@ -406,6 +407,11 @@ def _sample(
 
     first = judge.full if judge.coarse is None else judge.coarse
     p = rls(first, X, row_weights)
+    if not np.isfinite(p).all():
+        raise NumericalError(
+            f"k(x, x) or its Nyström approximation is not finite in {X.dtype} on some rows; scale "
+            f'the columns (standardize=True) or use dtype="float64"'
+        )
     copies = rng.binomial(qbar, p)
     kept = np.flatnonzero(copies)
     p, copies = p[kept], copies[kept]

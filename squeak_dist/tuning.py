@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from squeak_dist.kernels import Kernel, kernel_block
 from squeak_dist.solvers import NormalEquations, mu_by_gcv
 
 _BUDGET_SHARE = 0.9  # of max_dictionary: the estimate is for the mean size
+_LEAST_ROWS = 20  # that an automatic γ keeps, however much noise μ stands for
 _LEAST_ESTIMATE = 0.85  # of (1 − ε)τ: what p is on average, the least of several estimates
 
 
@@ -145,17 +147,27 @@ def choose_gamma(
     wanted = spectrum.mu(targets) if mu is None else mu
     noise = 0.5 * resolution * qbar * spectrum.rows / (max_dictionary or spectrum.rows)
     wanted = max(wanted, noise)
-    if max_dictionary is None:
-        return wanted
-    budget = _BUDGET_SHARE * max_dictionary
+
+    def size(gamma: float) -> float:
+        return spectrum.dictionary_size(gamma, epsilon, qbar)
+
+    if max_dictionary is not None and size(wanted) > _BUDGET_SHARE * max_dictionary:
+        return _gamma_of_size(size, _BUDGET_SHARE * max_dictionary, wanted)
+    least = min(_LEAST_ROWS, spectrum.rows / 2, _BUDGET_SHARE * (max_dictionary or np.inf))
+    return wanted if size(wanted) >= least else _gamma_of_size(size, least, wanted)
+
+
+def _gamma_of_size(size: Callable[[float], float], target: float, near: float) -> float:
+    """Return the γ at which a dictionary has the target size, a falling function of γ."""
 
     def excess(log_gamma: float) -> float:
-        return spectrum.dictionary_size(float(np.exp(log_gamma)), epsilon, qbar) - budget
+        return size(float(np.exp(log_gamma))) - target
 
-    low = np.log(wanted)
-    if excess(low) <= 0:
-        return wanted
-    high = max(low, np.log(max(float(spectrum.values[-1]), 1e-300) * spectrum.rows)) + 1
-    while excess(high) > 0:
+    low = high = float(np.log(near))
+    while excess(low) < 0 and low > -600:
+        low -= 5
+    while excess(high) > 0 and high < 600:
         high += 5
+    if excess(low) < 0 or excess(high) > 0:
+        return near
     return float(np.exp(brentq(excess, low, high, xtol=1e-3)))

@@ -23,7 +23,7 @@ from squeak_dist.validation import check_memory, check_versions
 
 Progress = Callable[[str, int, int], None]
 
-_TOPIC = "squeak_dist"
+_WORKER_TIMEOUT = 30  # seconds that a fit waits for the first worker
 
 
 class DaskExecutor:
@@ -34,7 +34,8 @@ class DaskExecutor:
     client : distributed.Client, optional
         Where to run; without one, Dask's threaded scheduler in this process.
     progress : callable, optional
-        Called with (stage, tasks done, tasks in all).
+        Called with (stage, tasks done, tasks in all), from the client's event
+        loop: it must be quick, must not raise and must not use the client.
     """
 
     def __init__(self, client: Client | None, progress: Progress | None = None) -> None:
@@ -43,13 +44,18 @@ class DaskExecutor:
         self._calls = 0  # since the last gather
         self._numbers = itertools.count()
         self._run = uuid.uuid4().hex[:8]
+        self._topic = f"squeak_dist-{self._run}"
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a Delayed on function(*args)."""
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
         key = f"squeak-{name}-{self._run}-{next(self._numbers)}"
-        task = function if self._progress is None or self._client is None else _Announced(function)
+        task = (
+            function
+            if self._progress is None or self._client is None
+            else _Announced(function, self._topic)
+        )
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
 
     def share(self, value: Any) -> Any:
@@ -89,7 +95,7 @@ class DaskExecutor:
 
     def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
         assert self._client is not None
-        with _cluster_progress(self._client, self._progress, stage, calls):
+        with _cluster_progress(self._client, self._topic, self._progress, stage, calls):
             future = self._client.compute(handle)
             try:
                 return future.result()
@@ -106,19 +112,20 @@ class DaskExecutor:
 class _Announced:
     """A task that tells the client when it is done."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], topic: str) -> None:
         self.function = function
+        self.topic = topic
         self.__name__ = function.__name__
 
     def __call__(self, *args: Any) -> Any:
         value = self.function(*args)
-        get_worker().log_event(_TOPIC, self.__name__)
+        get_worker().log_event(self.topic, self.__name__)
         return value
 
 
 @contextmanager
 def _cluster_progress(
-    client: Client, progress: Progress | None, stage: str, total: int
+    client: Client, topic: str, progress: Progress | None, stage: str, total: int
 ) -> Iterator[None]:
     if progress is None:
         yield
@@ -131,11 +138,11 @@ def _cluster_progress(
         progress(stage, done, total)
 
     progress(stage, 0, total)
-    client.subscribe_topic(_TOPIC, count)
+    client.subscribe_topic(topic, count)
     try:
         yield
     finally:
-        client.unsubscribe_topic(_TOPIC)
+        client.unsubscribe_topic(topic)
     progress(stage, total, total)
 
 
@@ -195,6 +202,18 @@ def compute(handle: Any, client: Client | None = None) -> Any:
             return dask.compute(handle)[0]
 
 
+def _wait_for_a_worker(client: Client) -> None:
+    if client.status != "running":
+        return  # check_versions says so
+    try:
+        client.wait_for_workers(1, timeout=_WORKER_TIMEOUT)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"the Dask cluster has no workers after {_WORKER_TIMEOUT} s; start some (an adaptive "
+            f"cluster needs a minimum of 1)"
+        ) from error
+
+
 def _inside_a_task() -> bool:
     try:
         get_worker()
@@ -239,6 +258,7 @@ def fit_source(
     """
     with active_client(client) as chosen:
         if chosen is not None:
+            _wait_for_a_worker(chosen)
             check_versions(chosen)
         return fit_tables(
             DaskExecutor(chosen, progress),

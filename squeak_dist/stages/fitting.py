@@ -19,7 +19,7 @@ from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iteratio
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan, encode_stage, make_plan, profile_stage
 from squeak_dist.stages.records import Clock
-from squeak_dist.stages.solving import Solution, map_task, solve_directly
+from squeak_dist.stages.solving import Solution, in_target_units, map_task, solve_directly
 from squeak_dist.table import TableSchema
 
 
@@ -75,7 +75,7 @@ def fit_tables(
 
     largest = max(plan.partition_rows)
     executor.check_memory(*projected_bytes(plan, parameters, largest, len(schema.targets)))
-    encoded = encode_stage(executor, tables, plan, profile.target_mean)
+    encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
         "dictionary", dictionary_stage(executor, encoded, plan, parameters)
     )
@@ -89,7 +89,7 @@ def fit_tables(
         dictionary=root.dictionary,
         coefficients=solution.coefficients,
         linear_coefficients=solution.linear_coefficients,
-        target_mean=profile.target_mean,
+        target_mean=plan.target_mean,
         encoding=plan.encoding,
         target_names=target_names,
         single_output=single_output,
@@ -128,7 +128,7 @@ def _solve(
         )  # fmt: skip
     if solution is None:
         solution = solve_directly(executor, encoded, nystrom, kernel, shared, plan, mu)
-    return solution
+    return in_target_units(solution, plan.target_scale)
 
 
 def projected_bytes(

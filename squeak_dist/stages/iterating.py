@@ -100,7 +100,7 @@ def sample_per_centre(rows: int, m: int) -> float:
 
     Twice the sample saves about four passes of ten, so it pays where n ≫ m.
     """
-    return min(max(rows / (25 * m), 10.0), 20.0)
+    return min(max(rows / (25 * max(m, 1)), 10.0), 20.0)
 
 
 def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bool:

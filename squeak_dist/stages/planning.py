@@ -12,8 +12,8 @@ import numpy as np
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.encoding import EncodedTable, FeatureEncoding, encode_table
 from squeak_dist.encoding_rules import make_encoding
-from squeak_dist.errors import EmptyDataError, InvalidParameterError
-from squeak_dist.kernels import Kernel, check_kernel, kernel_diag, make_kernel
+from squeak_dist.errors import DataError, EmptyDataError, InvalidParameterError
+from squeak_dist.kernels import Kernel, check_kernel, check_resolution, kernel_diag, make_kernel
 from squeak_dist.leverage import theory_qbar
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.merge_tree import MergeTree, balanced_levels, group_rows, plan_merge_tree
@@ -47,6 +47,8 @@ class Plan:
         γ, q̄ and the size limit.
     tree : MergeTree
         Chains and merges.
+    target_mean, target_scale : ndarray of float64, shape (k,)
+        Taken off the targets, and what they are divided by: their standard deviation.
     partition_rows, partition_kept : tuple of int
         Rows of each partition, and those left by the missing policy.
     """
@@ -55,6 +57,8 @@ class Plan:
     kernel: Kernel
     squeak: SqueakParameters
     tree: MergeTree
+    target_mean: Float64Array
+    target_scale: Float64Array
     partition_rows: tuple[int, ...]
     partition_kept: tuple[int, ...]
 
@@ -121,9 +125,20 @@ def make_plan(profile: Profile, n_partitions: int, parameters: FitParameters) ->
             on_overrun=parameters.on_overrun,
         ),
         tree=tree,
+        target_mean=profile.target_mean,
+        target_scale=_target_scale(profile),
         partition_rows=tuple(profile.partition_rows[i] for i in range(n_partitions)),
         partition_kept=kept,
     )
+
+
+def _target_scale(profile: Profile) -> Float64Array:
+    scale = np.sqrt(profile.target_variance)
+    if not np.isfinite(scale).all():
+        raise DataError(
+            "the variance of the target overflows float64; divide the target by its typical size"
+        )
+    return np.where(scale > 0, scale, 1.0)
 
 
 def _kernel_and_gamma(
@@ -135,6 +150,7 @@ def _kernel_and_gamma(
     weights = profile.sample.weights
     weights = None if weights is None else weights[kept][:_TUNING_ROWS]
     kernel = _resolve_kernel(X, encoding, parameters)
+    check_resolution(kernel, X)
     check_kernel(kernel, X[:_KERNEL_CHECK_ROWS])
     if not isinstance(parameters.gamma, str):
         return kernel, float(parameters.gamma)
@@ -145,9 +161,14 @@ def _kernel_and_gamma(
         epsilon=parameters.epsilon,
         qbar=_qbar(parameters, profile.kept),
         max_dictionary=parameters.max_dictionary,
-        resolution=residual_rounding(X.dtype) * float(np.max(kernel_diag(kernel, X))),
+        resolution=residual_rounding(X.dtype) * _largest_diagonal(kernel, X, weights),
     )
     return kernel, gamma
+
+
+def _largest_diagonal(kernel: Kernel, X: FloatArray, weights: Float64Array | None) -> float:
+    diagonal = kernel_diag(kernel, X).astype(np.float64)
+    return float(np.max(diagonal if weights is None else diagonal * weights))
 
 
 def _resolve_kernel(X: FloatArray, encoding: FeatureEncoding, parameters: FitParameters) -> Kernel:
@@ -171,9 +192,7 @@ def _qbar(parameters: FitParameters, rows: int) -> int:
     return int(parameters.qbar)
 
 
-def encode_stage(
-    executor: Executor, tables: Sequence[Any], plan: Plan, target_mean: Float64Array
-) -> list[Any]:
+def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> list[Any]:
     """Return handles on the encoded partitions, kept in memory where they fit.
 
     Parameters
@@ -183,14 +202,13 @@ def encode_stage(
     tables : sequence of handles on Table
         One per partition.
     plan : Plan
-        The encoding.
-    target_mean : ndarray of float64, shape (k,)
-        Taken off the targets.
+        The encoding, and mean and scale of the targets.
     """
     offsets = np.cumsum((0, *plan.partition_rows[:-1]))
-    encoding, mean = executor.share(plan.encoding), executor.share(target_mean)
+    encoding, mean = executor.share(plan.encoding), executor.share(plan.target_mean)
+    scale = executor.share(plan.target_scale)
     handles = [
-        executor.call(_encode_task, encoding, table, mean, int(offset))
+        executor.call(_encode_task, encoding, table, mean, scale, int(offset))
         for table, offset in zip(tables, offsets, strict=True)
     ]
     per_row = plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
@@ -198,9 +216,9 @@ def encode_stage(
 
 
 def _encode_task(
-    encoding: FeatureEncoding, table: Table, target_mean: Float64Array, offset: int
+    encoding: FeatureEncoding, table: Table, mean: Float64Array, scale: Float64Array, offset: int
 ) -> EncodedTable:
-    return encode_table(encoding, table, target_mean=target_mean, offset=offset)
+    return encode_table(encoding, table, target_mean=mean, target_scale=scale, offset=offset)
 
 
 def chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:

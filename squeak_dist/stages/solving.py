@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,16 @@ class Solution:
     residuals: tuple[float, ...] = ()
 
 
+def in_target_units(solution: Solution, scale: Float64Array) -> Solution:
+    """Return the solution for targets ``scale`` times as large, one scale per output."""
+    return replace(
+        solution,
+        coefficients=solution.coefficients * scale,
+        linear_coefficients=solution.linear_coefficients * scale,
+        train_square=solution.train_square * scale**2,
+    )
+
+
 def solve_directly(
     executor: Executor,
     encoded: Sequence[Any],
@@ -116,8 +126,8 @@ def map_task(kernel: Kernel, dictionary: Dictionary, approximation: str) -> Nyst
     """
     if not len(dictionary):
         raise EmptyDataError(
-            "the dictionary is empty: k(x, x) or the sample weight is 0 on every row, so there "
-            "is nothing to fit"
+            f"the dictionary is empty: gamma={dictionary.gamma:g} is so large that no row was "
+            f"kept, or k(x, x) or the sample weight is 0 on every row; lower gamma"
         )
     with single_blas_thread():
         if approximation == "regularized":

@@ -212,7 +212,8 @@ def test_memory_is_refused_before_the_dictionary_stage(collection):
     assert set(stages) == {"profile"}
 
 
-def test_clients_that_cannot_serve(collection):
+def test_clients_that_cannot_serve(collection, monkeypatch):
+    monkeypatch.setattr(executor_module, "_WORKER_TIMEOUT", 0.2)
     with pytest.raises(ClusterError, match=r"distributed\.Client"):
         fit(collection, client="tcp://127.0.0.1:1")
     with (
