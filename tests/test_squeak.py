@@ -1,8 +1,9 @@
 """SQUEAK and its merge: what is exact, and what holds in the mean.
 
-Statistical checks compare the mean of independent runs with its expectation, within
-four standard errors: each fails by chance with a probability of 6e-5. Seeds are fixed,
-so a test that passed once passes always on the same numpy.
+Statistical checks compare the mean of independent runs with its expectation. Counts
+must agree within four standard errors (6e-5 to fail by chance), sums of weights within
+five (6e-7 if they were normal, about 1e-4 with their skewness of 3 over 400 runs). Seeds
+are fixed, so a test that passed once passes always on the same numpy.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def assert_same_bits(left, right):
         assert_array_equal(getattr(left, field.name), getattr(right, field.name))
 
 
-def assert_mean(samples, expected, standard_errors=4.0):
+def assert_mean(samples, expected, standard_errors=5.0):
     samples = np.asarray(samples)
     error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
     z = (samples.mean(axis=0) - expected) / error
@@ -239,8 +240,9 @@ def subsets(X, tau):
     """Fixed sets of rows as columns: all, halves, the dense, the far, and the leverage itself."""
     norms = np.linalg.norm(X, axis=1)
     first_half = np.arange(len(X)) < len(X) // 2
+    far = norms >= np.quantile(norms, 0.95)
     return np.stack(
-        [np.ones(len(X)), first_half, ~first_half, norms < 0.3, norms > 2, tau], axis=1
+        [np.ones(len(X)), first_half, ~first_half, norms < 0.3, far, tau], axis=1
     ).astype(float)
 
 

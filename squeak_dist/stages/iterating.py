@@ -38,7 +38,7 @@ from squeak_dist.stages.dictionaries import task_rng
 from squeak_dist.stages.executors import Executor, reduce_tree
 from squeak_dist.stages.planning import Plan, chain_steps
 from squeak_dist.stages.records import peak_memory
-from squeak_dist.stages.solving import Solution, map_task
+from squeak_dist.stages.solving import Solution, map_task, train_square
 
 TOLERANCE = 5e-3  # of the preconditioned residual: the test error is then settled to 0.1 %
 _MOST_ITERATIONS = 25
@@ -82,8 +82,8 @@ class CGSystem:
         μ, which is in A.
     factor : ndarray of float64, shape (m, m)
         Of the preconditioner.
-    linear : NormalEquations
-        Of the linear baseline.
+    sums : CGSums
+        Of the first pass.
     peak_bytes : int
         Largest memory of a worker so far.
     """
@@ -91,7 +91,7 @@ class CGSystem:
     b: Float64Array
     mu: float
     factor: Float64Array
-    linear: NormalEquations
+    sums: CGSums
     peak_bytes: int
 
 
@@ -273,7 +273,7 @@ def _system(
             b=solve_lower(nystrom.factor, sums.moment),
             mu=chosen,
             factor=preconditioner(gram, chosen),
-            linear=sums.linear,
+            sums=sums,
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
 
@@ -342,16 +342,14 @@ def _solution(
     dictionary: Dictionary,
     residuals: tuple[float, ...],
 ) -> Solution:
-    theta = state.theta
-    # Σ v (y − zᵀθ)² with Aθ = b − r.
-    explained = np.einsum("ij,ij->j", theta, system.b + state.residual + system.mu * theta)
-    square = np.maximum(system.linear.target_square - explained, 0)
+    theta, linear, sample = state.theta, system.sums.linear, system.sums.sample
     with single_blas_thread():
         return Solution(
             coefficients=nystrom.coefficients(theta),
-            linear_coefficients=solve_direct(system.linear, mu_by_gcv(system.linear)),
+            linear_coefficients=solve_direct(linear, mu_by_gcv(linear)),
             mu=system.mu,
-            train_square=square,
+            # Not from b and r: their differences cancel below the rounding of b.
+            train_square=train_square(sample, theta) * (linear.rows / sample.rows),
             effective_dimension=dictionary_effective_dimension(kernel, dictionary),
             peak_bytes=max(peak_memory(), system.peak_bytes),
             residuals=residuals,

@@ -51,7 +51,8 @@ class Solution:
     mu : float
         Ridge penalty, given or chosen.
     train_square : ndarray of float64, shape (k,)
-        Weighted sum of squared errors on the rows fitted.
+        Weighted sum of squared errors on the rows fitted; after conjugate gradients
+        an estimate from the rows sampled for the preconditioner.
     effective_dimension : float
         d_eff(γ) by the dictionary.
     peak_bytes : int
@@ -165,13 +166,13 @@ def _solve_task(
             coefficients=nystrom.coefficients(theta),
             linear_coefficients=linear,
             mu=chosen,
-            train_square=_train_square(sums.kernel, theta),
+            train_square=train_square(sums.kernel, theta),
             effective_dimension=dictionary_effective_dimension(kernel, dictionary),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
 
 
-def _train_square(equations: NormalEquations, theta: Float64Array) -> Float64Array:
+def train_square(equations: NormalEquations, theta: Float64Array) -> Float64Array:
     """Weighted sum of squared errors on the rows fitted, from the sums alone."""
     lower = np.tril(equations.gram, -1)
     product = lower @ theta + lower.T @ theta + np.diagonal(equations.gram)[:, None] * theta
