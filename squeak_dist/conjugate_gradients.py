@@ -97,6 +97,45 @@ def kernel_moment(
     return total
 
 
+def residual_moment(
+    nystrom: NystromMap,
+    X: FloatArray,
+    targets: Float64Array,
+    coefficients: Float64Array,
+    row_weights: Float64Array | None = None,
+) -> tuple[Float64Array, Float64Array]:
+    """Return K_Dx diag(v) e and Σ v e² of the errors e = y − K_xD c over the rows of X.
+
+    Parameters
+    ----------
+    nystrom : NystromMap
+        Its kernel and its m points.
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    targets : ndarray of float64, shape (n, k)
+        Centred targets.
+    coefficients : ndarray of float64, shape (m, k)
+        c. Their terms are large and cancel, so predictions are summed in float64.
+    row_weights : ndarray of shape (n,), optional
+        Sample weights v.
+
+    Returns
+    -------
+    moment : ndarray of float64, shape (m, k)
+    square : ndarray of float64, shape (k,)
+        Cost: n m kernel entries, and about as much again for the float64 product.
+    """
+    moment = np.zeros_like(coefficients)
+    square = np.zeros(coefficients.shape[1])
+    for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
+        errors = targets[rows] - K.astype(np.float64) @ coefficients
+        weighted = errors if row_weights is None else errors * row_weights[rows, None]
+        square += np.einsum("ij,ij->j", weighted, errors)
+        for j, column in enumerate(weighted.astype(X.dtype).T):
+            moment[:, j] += np.ascontiguousarray(column) @ K
+    return moment, square
+
+
 def sampled_row_weights(
     residual: Float64Array,
     row_weights: Float64Array | float,
@@ -193,6 +232,23 @@ def start_cg(b: Float64Array, factor: Float64Array) -> CGState:
     direction = _preconditioned(factor, b)
     energy = np.einsum("ij,ij->j", b, direction)
     return CGState(np.zeros_like(b), b, direction, energy, energy)
+
+
+def restart_cg(state: CGState, residual: Float64Array, factor: Float64Array) -> CGState:
+    """Return the state that goes on from θ with a residual computed anew.
+
+    Parameters
+    ----------
+    state : CGState
+        After some steps, whose own residual has drifted by float32 rounding.
+    residual : ndarray of float64, shape (m, k)
+        b − A θ.
+    factor : ndarray of float64, shape (m, m)
+        :func:`preconditioner`.
+    """
+    direction = _preconditioned(factor, residual)
+    energy = np.einsum("ij,ij->j", residual, direction)
+    return replace(state, residual=residual, direction=direction, energy=energy)
 
 
 def step_cg(state: CGState, product: Float64Array, factor: Float64Array) -> CGState:

@@ -51,8 +51,7 @@ class Solution:
     mu : float
         Ridge penalty, given or chosen.
     train_square : ndarray of float64, shape (k,)
-        Weighted sum of squared errors on the rows fitted; after conjugate gradients
-        an estimate from the rows sampled for the preconditioner.
+        Weighted sum of squared errors on the rows fitted.
     effective_dimension : float
         d_eff(γ) by the dictionary.
     peak_bytes : int

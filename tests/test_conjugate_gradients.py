@@ -1,0 +1,146 @@
+"""Conjugate gradients against the dense products and the direct solve."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import squeak_dist
+from squeak_dist.conjugate_gradients import (
+    dictionary_row_weights,
+    kernel_moment,
+    kernel_product,
+    preconditioner,
+    residual_moment,
+    restart_cg,
+    sampled_row_weights,
+    start_cg,
+    step_cg,
+    weighted_gram,
+)
+from squeak_dist.kernels import RBF, Matern, kernel_block
+from squeak_dist.linalg import solve_lower
+from squeak_dist.nystrom import projected_map, regularized_map
+from squeak_dist.solvers import normal_equations, solve_direct
+from squeak_dist.squeak import SqueakParameters, finish, squeak
+
+
+def problem(n=900, d=3, outputs=2, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    spread = rng.choice([0.2, 1.0, 3.0], size=(n, 1), p=[0.7, 0.25, 0.05])
+    X = (spread * rng.normal(size=(n, d))).astype(dtype)
+    Y = np.stack([np.sin(X[:, 0]) + X[:, 1], np.cos(X[:, 2])], axis=1)[:, :outputs]
+    return X, Y - Y.mean(axis=0) + 0.1 * rng.normal(size=(n, outputs)), rng.integers(0, 3, n)
+
+
+class UserKernel:
+    """A kernel known by its protocol alone."""
+
+    def __call__(self, X, Y):
+        return RBF(1.5)(X, Y)
+
+    def diag(self, X):
+        return np.ones(len(X))
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.5), Matern(1.5, 1.5), UserKernel()])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_equal_the_dense_ones(kernel, weighted):
+    X, Y, v = problem()
+    nystrom = projected_map(kernel, X[::9])
+    v = v.astype(float) if weighted else None
+    K = kernel_block(kernel, X, X[::9])
+    weights = np.ones(len(X)) if v is None else v
+    V = np.random.default_rng(1).normal(size=(len(nystrom), 2))
+    expected = K.T @ (weights[:, None] * (K @ V))
+    np.testing.assert_allclose(kernel_product(nystrom, X, V, v), expected, rtol=1e-10, atol=1e-10)
+    expected = K.T @ (weights[:, None] * Y)
+    np.testing.assert_allclose(kernel_moment(nystrom, X, Y, v), expected, rtol=1e-10, atol=1e-10)
+    moment, square = residual_moment(nystrom, X, Y, V, v)
+    errors = Y - K @ V
+    np.testing.assert_allclose(moment, K.T @ (weights[:, None] * errors), rtol=1e-9, atol=1e-8)
+    np.testing.assert_allclose(square, weights @ errors**2, rtol=1e-12)
+
+
+def test_balance_weights_are_unbiased():
+    # Over many dictionaries and samples the mean total weight of each row is 1, so the mean
+    # of the estimated Gram is the Gram of all rows; 5 standard errors of its trace.
+    X, _, _ = problem(n=400)
+    kernel, rate, totals = RBF(1.0), 0.1, []
+    parameters = SqueakParameters(gamma=2.0)
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        state = squeak(kernel, X, parameters, rng)
+        dictionary = finish(kernel, state, parameters, rng).dictionary
+        total = np.zeros(len(X))
+        total[dictionary.indices] += dictionary_row_weights(dictionary, rate)
+        sampled = np.flatnonzero(rng.random(len(X)) < rate)
+        residual = regularized_map(kernel, dictionary).residual(X[sampled])
+        total[sampled] += sampled_row_weights(residual, 1.0, rate, dictionary, 0.3)
+        totals.append(total.mean())
+    spread = np.std(totals) / np.sqrt(len(totals))
+    # The p of a dictionary's row is that of its own history, not that of the final map, so
+    # the two samples balance each other nearly, not to the digit.
+    assert abs(np.mean(totals) - 1) < 5 * spread + 0.1
+
+
+def test_steps_reach_the_direct_solution():
+    X, Y, _ = problem()
+    nystrom, mu = projected_map(RBF(1.5), X[::6]), 0.05
+    theta = solve_direct(normal_equations(nystrom, X, Y), mu)
+    factor = preconditioner(weighted_gram(nystrom, X[::3], np.full(300, 3.0)), mu)
+    state = start_cg(solve_lower(nystrom.factor, kernel_moment(nystrom, X, Y)), factor)
+    assert state.relative_residual == pytest.approx(1.0)
+    for _ in range(90):
+        product = kernel_product(nystrom, X, nystrom.coefficients(state.direction))
+        image = solve_lower(nystrom.factor, product) + mu * state.direction
+        state = step_cg(state, image, factor)
+    assert state.relative_residual < 1e-7
+    Z = nystrom.transform(X)
+    np.testing.assert_allclose(Z @ state.theta, Z @ theta, atol=1e-6)
+    moment, square = residual_moment(nystrom, X, Y, nystrom.coefficients(state.theta))
+    again = restart_cg(state, solve_lower(nystrom.factor, moment) - mu * state.theta, factor)
+    assert again.relative_residual < 1e-6
+    np.testing.assert_allclose(square, np.sum((Y - Z @ theta) ** 2, axis=0), rtol=1e-6)
+
+
+def test_a_zero_target_stays_zero():
+    X, _, _ = problem()
+    nystrom = projected_map(RBF(1.5), X[::6])
+    factor = preconditioner(weighted_gram(nystrom, X[::3], np.full(300, 3.0)), 0.1)
+    state = start_cg(np.zeros((len(nystrom), 1)), factor)
+    state = step_cg(state, np.zeros((len(nystrom), 1)), factor)
+    assert state.relative_residual == 0
+    assert not state.theta.any()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_fit_agrees_with_the_direct_solve(dtype, weighted):
+    X, Y, v = problem(n=8000, outputs=2, seed=3)
+    rng = np.random.default_rng(5)
+    Y = Y + 0.3 * rng.normal(size=Y.shape)
+    options = {"max_dictionary": 200, "dtype": dtype, "mu": 0.3}
+    weights = v + 1.0 if weighted else None
+    direct, cg = (
+        squeak_dist.fit(X, Y, sample_weight=weights, solver=solver, **options)
+        for solver in ("direct", "cg")
+    )
+    assert cg.report_["solver"] == "cg"
+    assert direct.report_["solver"] == "direct"
+    gap = np.std(cg.predict(X) - direct.predict(X), axis=0) / Y.std(axis=0)
+    assert gap.max() < 0.02
+    np.testing.assert_allclose(cg.report_["train_rmse"], direct.report_["train_rmse"], rtol=2e-3)
+
+
+def test_out_of_reach_falls_back_to_the_direct_solve():
+    # Smooth and noiseless at a tiny μ: float32 products cannot resolve the system.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    direct, cg = (
+        squeak_dist.fit(X, y, solver=solver, max_dictionary=200, mu=1e-3)
+        for solver in ("direct", "cg")
+    )
+    assert cg.report_["solver"] == "direct"
+    assert cg.dual_coef_.tobytes() == direct.dual_coef_.tobytes()
