@@ -26,6 +26,7 @@ from squeak_dist.leverage import (
 )
 from squeak_dist.linalg import inverse_diagonal
 from squeak_dist.nystrom import NystromMap, regularized_factor, regularized_map
+from squeak_dist.validation import check_choice, check_integer, check_real
 
 _MIN_ROWS = 512  # a dictionary below this size costs nothing, so it may grow to it unshrunk
 _MAX_BLOCK_ROWS = 4096
@@ -57,6 +58,11 @@ class SqueakParameters:
         Shrink runs when the dictionary has grown by this factor, > 1.
     prefilter : bool, default True
         Judge rows by a coarse map first; the distribution stays the same.
+
+    Raises
+    ------
+    InvalidParameterError
+        For a value outside its range.
     """
 
     gamma: float
@@ -66,6 +72,15 @@ class SqueakParameters:
     on_overrun: str = "raise_gamma"
     growth: float = 1.5
     prefilter: bool = True
+
+    def __post_init__(self) -> None:
+        check_real("gamma", self.gamma, above=0)
+        check_real("epsilon", self.epsilon, above=0, below=1)
+        check_integer("qbar", self.qbar, at_least=1)
+        if self.max_dictionary is not None:
+            check_integer("max_dictionary", self.max_dictionary, at_least=1, hint=", or None")
+        check_choice("on_overrun", self.on_overrun, ("raise_gamma", "stop"))
+        check_real("growth", self.growth, above=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,14 +162,15 @@ def squeak(
     judge = _make_judge(kernel, state, parameters)
     position = 0
     while position < len(X) and not state.stopped:
+        if len(state.dictionary) >= _capacity(state, parameters):
+            state = _shrink_state(kernel, state, parameters, rng)
+            judge = _make_judge(kernel, state, parameters)
+            continue
         block = slice(position, position + _block_rows(state))
         state, used = _expand(
             state, judge, kernel, X[block], indices[block], weights[block], parameters, rng
         )
         position += used
-        if len(state.dictionary) >= _capacity(state, parameters):
-            state = _shrink_state(kernel, state, parameters, rng)
-            judge = _make_judge(kernel, state, parameters)
     return state
 
 

@@ -23,6 +23,7 @@ from squeak_dist.validation import check_memory, check_versions
 
 Progress = Callable[[str, int, int], None]
 
+_KEY = "squeak"  # what the keys of a fit's tasks begin with
 _WORKER_TIMEOUT = 30  # seconds that a fit waits for the first worker
 
 
@@ -50,7 +51,7 @@ class DaskExecutor:
         """Return a Delayed on function(*args)."""
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
-        key = f"squeak-{name}-{self._run}-{next(self._numbers)}"
+        key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
         task = (
             function
             if self._progress is None or self._client is None
@@ -76,7 +77,7 @@ class DaskExecutor:
         calls, self._calls = self._calls, 0
         if self._client is not None:
             return self._gather_from_cluster(stage, handle, calls)
-        with single_blas_thread(), _local_progress(self._progress, stage):
+        with single_blas_thread(), _local_progress(self._progress, stage, calls):
             (value,) = dask.compute(handle)
         return value
 
@@ -147,16 +148,22 @@ def _cluster_progress(
 
 
 @contextmanager
-def _local_progress(progress: Progress | None, stage: str) -> Iterator[None]:
+def _local_progress(progress: Progress | None, stage: str, total: int) -> Iterator[None]:
     if progress is None:
         yield
         return
+    done = 0
 
     def count(key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
-        progress(stage, len(state["finished"]), len(dsk))
+        nonlocal done
+        if str(key).startswith(_KEY):  # not the user's own tasks, which are in the graph too
+            done = min(done + 1, total)
+            progress(stage, done, total)
 
+    progress(stage, 0, total)
     with Callback(posttask=count):
         yield
+    progress(stage, total, total)
 
 
 def _total_memory(client: Client | None) -> int:
