@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import numbers
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -91,6 +92,14 @@ def column_kind(dtype: Any) -> Kind:
             f"or durations"
         )
     return kind
+
+
+def named_kind(label: Hashable, dtype: Any) -> Kind:
+    """Return :func:`column_kind` of a column; its error names the column."""
+    try:
+        return column_kind(dtype)
+    except ColumnTypeError as error:
+        raise ColumnTypeError(f"column {label!r}: {error}") from None
 
 
 _KINDS_OF_TYPES: tuple[tuple[tuple[type, ...], Kind], ...] = (

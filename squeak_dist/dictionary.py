@@ -58,6 +58,10 @@ class Dictionary:
     def __len__(self) -> int:
         return len(self.points)
 
+    def __repr__(self) -> str:
+        m, d = self.points.shape
+        return f"Dictionary(m={m}, d={d}, gamma={self.gamma:.3g}, qbar={self.qbar})"
+
     @property
     def selection_weights(self) -> Float64Array:
         """s_i = sqrt(Q_i / (q̄ p_i)), shape (m,)."""

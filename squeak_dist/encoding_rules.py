@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Hashable, Mapping
 
 import numpy as np
@@ -17,6 +16,7 @@ from squeak_dist.errors import (
     DataError,
     InfiniteValuesError,
     InvalidParameterError,
+    warn_user,
 )
 from squeak_dist.profile import Profile
 from squeak_dist.table import check_policy, listing
@@ -201,4 +201,4 @@ def _report_left_out(reasons: Mapping[Hashable, str], n_columns: int) -> None:
     described = "; ".join(f"{listing(names)} ({reason})" for reason, names in groups.items())
     if len(reasons) == n_columns:
         raise DataError(f"no feature is left to learn from: {described}")
-    warnings.warn(f"left out of the fit: {described}", ColumnsDropped, stacklevel=3)
+    warn_user(f"left out of the fit: {described}", ColumnsDropped)

@@ -7,6 +7,9 @@ was got, what was expected and what to do.
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class SqueakError(Exception):
     """Base class of every error that squeak_dist raises on purpose."""
@@ -106,3 +109,11 @@ class RowsDropped(SqueakWarning):
 
 class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
+
+
+def warn_user(message: str, category: type[SqueakWarning]) -> None:
+    """Warn at the line outside this package that called it, however deep the call."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

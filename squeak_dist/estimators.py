@@ -24,7 +24,7 @@ from squeak_dist.distributed import (
     read_source,
     write_dual_weights,
 )
-from squeak_dist.errors import SqueakError
+from squeak_dist.errors import InvalidParameterError, SqueakError
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
 from squeak_dist.stages import FitParameters
@@ -91,8 +91,8 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         length scale is ``"auto"``. Columns are always centred.
     dtype : {"float32", "float64"}, default "float32"
         Of rows and kernel blocks; sums are float64 always.
-    random_state : int, RandomState or None, default 0
-        Seed. The same seed gives the same bits on any number of workers.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed, at least 0. The same seed gives the same bits on any number of workers.
 
     Attributes
     ----------
@@ -192,9 +192,10 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             Features; with ``target`` also the target. A string is a path or URL
             of parquet.
         y : array or Series like X, shape (n,) or (n, n_outputs), optional
-            The target, where it is no column of X.
+            The target, where it is no column of X. A Dask Series is aligned with a
+            Dask frame by index, as in pandas: each row of X needs its row in y.
         sample_weight : array or Series like X, or a column name, optional
-            Weights v ≥ 0 of the squared errors.
+            Weights v ≥ 0 of the squared errors; aligned as y is.
         target : label or list of labels, optional
             Columns of X to predict.
         features : list of labels, optional
@@ -452,20 +453,27 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         X = as_fitted(model, X)
         if isinstance(target, list) and len(target) == 1 and model.single_output:
             target = target[0]
-        named = target is not None
         return read_source(
             X,
             y,
             target=target,
-            features=list(model.encoding.labels) if named else None,
+            features=None if model.unnamed_features else list(model.encoding.labels),
             sample_weight=sample_weight,
         )
 
 
 def _seed(random_state: Any) -> int:
+    """Return a seed: the given one, or one drawn."""
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
         return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    raise InvalidParameterError(
+        f"random_state must be an integer ≥ 0, a numpy Generator or RandomState, or None; got "
+        f"{random_state!r}"
+    )
 
 
 def fit(

@@ -414,6 +414,11 @@ def _checked_values(
             f"{call} of {type(kernel).__name__} returned shape {values.shape}; expected {shape}, "
             f"one value per pair of rows"
         )
+    if values.dtype.kind not in "biuf":
+        raise InvalidKernelError(
+            f"{call} of {type(kernel).__name__} returned values of dtype {values.dtype}; expected "
+            f"real numbers"
+        )
     if not np.all(np.isfinite(values)):
         raise InvalidKernelError(
             f"{call} of {type(kernel).__name__} returned NaN or infinity; a kernel must be finite "

@@ -67,6 +67,13 @@ class FittedModel:
     approximation: str
     report: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        targets = ", ".join(map(repr, self.target_names))
+        return (
+            f"FittedModel({self.kernel!r}, m={len(self.dictionary)}, mu={self.mu:.3g}, "
+            f"target={targets if self.single_output else f'[{targets}]'})"
+        )
+
     def predict_encoded(self, X: FloatArray) -> Float64Array:
         """Predict encoded rows.
 

@@ -38,11 +38,24 @@ class TableSchema:
         Labels of the target columns; may be empty.
     weight : hashable, optional
         Label of the column of sample weights.
+    target_names : tuple of str, optional
+        What the user calls the targets; their labels by default.
+    weight_name : str, optional
+        What the user calls the weights; their label by default.
     """
 
     features: tuple[Hashable, ...]
     targets: tuple[Hashable, ...]
     weight: Hashable | None = None
+    target_names: tuple[str, ...] = ()
+    weight_name: str = ""
+
+    def __post_init__(self) -> None:
+        # Frozen: defaults that follow other fields have no other way in.
+        object.__setattr__(
+            self, "target_names", self.target_names or tuple(map(str, self.targets))
+        )
+        object.__setattr__(self, "weight_name", self.weight_name or str(self.weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +104,13 @@ def cut_table(frame: pd.DataFrame, schema: TableSchema) -> Table:
     positions = column_positions(frame.columns, (*schema.features, *schema.targets, *weight))
     n_features, n_targets = len(schema.features), len(schema.targets)
     targets = np.empty((len(frame), n_targets))
-    for j in range(n_targets):
-        targets[:, j] = _float_column(frame.iloc[:, positions[n_features + j]], "target")
-    weights = _float_column(frame.iloc[:, positions[-1]], "sample weight") if weight else None
+    for j, name in enumerate(schema.target_names):
+        column = frame.iloc[:, positions[n_features + j]]
+        targets[:, j] = _float_column(column.rename(name), "target")
+    weights = None
+    if weight:
+        column = frame.iloc[:, positions[-1]]
+        weights = _float_column(column.rename(schema.weight_name), "sample weight")
     features = frame.iloc[:, as_slice(positions[:n_features])]
     return Table(features, targets, weights)
 
@@ -107,7 +124,7 @@ def _float_column(series: pd.Series[Any], role: str) -> Float64Array:
         raise ColumnTypeError(
             f"the {role} {series.name!r} is {kind_name(column.kind)} (dtype {series.dtype}); "
             f"expected numbers"
-            + ("; for classes use SqueakClassifier" if column.kind == "categorical" else "")
+            + ("; for classes, encode them as numbers first" if role == "target" else "")
         )
     return np.array(column.numbers, dtype=np.float64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -40,7 +41,7 @@ def check_real(
         With the name, what was got and the range.
     """
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not np.isfinite(value) or not above < value < below:
+    if not is_number or not math.isfinite(value) or not above < value < below:
         bounds = f"> {above:g}" if below == np.inf else f"in ({above:g}, {below:g})"
         raise InvalidParameterError(f"{name} must be a number {bounds}, got {value!r}{hint}")
     return float(value)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import fsspec
+import pyarrow
 from distributed import Client, LocalCluster
 
 import squeak_dist
 from squeak_dist._version import __version__
+from squeak_dist.cli.outputs import check_output, replacing
 from squeak_dist.cli.progress import StageBars, compute_with_bar
 from squeak_dist.distributed import read_parquet
 from squeak_dist.errors import (
@@ -28,6 +29,7 @@ from squeak_dist.errors import (
 )
 from squeak_dist.kernels import BUILTIN_KERNELS
 from squeak_dist.model import FittedModel
+from squeak_dist.store import check_writable
 
 _FAILURES = (ClusterError, NumericalError)  # of the run, not of what the user gave
 
@@ -47,11 +49,20 @@ def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
         except _FAILURES as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_one_line(error)) from error
         except SqueakError as error:
-            raise _UserError(str(error)) from error
+            raise _UserError(_one_line(error)) from error
+        except (
+            OSError,
+            pyarrow.ArrowException,
+        ) as error:  # of a file that breaks while it is read
+            raise click.ClickException(f"{type(error).__name__}: {_one_line(error)}") from error
 
     return wrapped
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def _show_warning(message: Any, category: type[Warning], *args: Any, **kwargs: Any) -> None:
@@ -187,9 +198,13 @@ def fit(
     quiet: bool,
     **parameters: Any,
 ) -> None:
-    """Fit a model to DATA: parquet as a file, a directory, a glob or a URL."""
+    """Fit a model to DATA and save it.
+
+    DATA is parquet: a file, a directory, a glob or a URL.
+    """
     estimator = squeak_dist.SqueakRegressor(**parameters)
     estimator.check_parameters()
+    check_writable(model_path)
     frame = read_parquet(data)
     bars = StageBars(quiet)
     with connected(scheduler, workers) as client:
@@ -225,29 +240,17 @@ def predict(
     workers: int | None,
     quiet: bool,
 ) -> None:
-    """Predict every row of DATA with MODEL and write parquet, index kept."""
+    """Predict DATA with MODEL and write parquet.
+
+    Every row is predicted, and keeps its index.
+    """
+    check_output(out, data, overwrite=overwrite)
     model = squeak_dist.load(model_path)
     predictions = model.predict(read_parquet(data))
-    _check_output(out, data, overwrite)
     frame = predictions.to_frame() if predictions.ndim == 1 else predictions
-    with connected(scheduler, workers) as client:
-        write = frame.to_parquet(out, overwrite=overwrite, compute=False)
-        compute_with_bar(write, client, quiet=quiet)
+    with connected(scheduler, workers) as client, replacing(out) as place:
+        compute_with_bar(frame.to_parquet(place, compute=False), client, quiet=quiet)
     click.echo(out)
-
-
-def _check_output(out: str, data: str, overwrite: bool) -> None:
-    if os.path.abspath(out) == os.path.abspath(data):
-        raise InvalidParameterError(
-            f"--out {out} is the data themselves; name another place for the predictions"
-        )
-    filesystem, path = fsspec.core.url_to_fs(out)
-    if filesystem.exists(path) and not overwrite:
-        raise InvalidParameterError(f"there is something at {out}; pass --overwrite to replace it")
-    if filesystem.isfile(path):
-        raise InvalidParameterError(
-            f"{out} is a file, but predictions are a directory of parquet files; name another"
-        )
 
 
 @main.command()
@@ -264,7 +267,7 @@ def evaluate(
     workers: int | None,
     quiet: bool,
 ) -> None:
-    """Score MODEL on DATA, beside the mean and a linear ridge regression."""
+    """Score MODEL on DATA, beside the mean and linear ridge."""
     model = squeak_dist.load(model_path)
     frame = read_parquet(data)
     with connected(scheduler, workers) as client:
@@ -297,7 +300,7 @@ def inspect(model_path: str, as_json: bool) -> None:
 @_cluster_options
 @_plain_errors
 def demo(out: Path, seed: int, scheduler: str | None, workers: int | None, quiet: bool) -> None:
-    """Fit the sea-surface temperatures of a year, beside other methods."""
+    """Fit sea-surface temperatures, beside other methods."""
     from squeak_dist.cli.demo import run_demo
 
     with connected(scheduler, workers) as client:

@@ -15,7 +15,8 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.distributed.executor import compute
-from squeak_dist.distributed.sources import Source, as_rows, read_parquet
+from squeak_dist.distributed.rows import as_rows
+from squeak_dist.distributed.sources import Source, check_collection, read_parquet
 from squeak_dist.errors import DataError, LengthMismatchError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
@@ -48,34 +49,54 @@ def predict_collection(model: FittedModel, X: Any) -> Any:
     """
     if isinstance(X, (str, os.PathLike)):
         X = read_parquet(X)
+    check_collection(X)
     if model.unnamed_features:
-        X = as_fitted(model, X)
+        X = _as_array(model, X)
+    _check_frame(model, X)
     if isinstance(X, dd.DataFrame):
-        model.encoding.check_columns(list(X.columns), dict(X.dtypes))
         shared = delayed(model, traverse=False)
         columns = list(dict.fromkeys(model.encoding.labels))
         return X[columns].map_partitions(predict_frame, shared, meta=_prediction_meta(model))
     if isinstance(X, da.Array):
         return _predict_dask_array(model, X)
-    if isinstance(X, pd.DataFrame):
-        model.encoding.check_columns(
-            list(X.columns), {c: X.dtypes.iloc[i] for i, c in enumerate(X.columns)}
-        )
-        return predict_rows(model, X)
-    return predict_rows(model, as_rows(X))
+    return predict_rows(model, X if isinstance(X, pd.DataFrame) else as_rows(X))
 
 
 def as_fitted(model: FittedModel, X: Any) -> Any:
-    """Return X as an array where the fit saw an array, and as a frame where it saw names."""
-    if model.unnamed_features:
-        if isinstance(X, dd.DataFrame):
-            return X.to_dask_array()
-        X = X.to_numpy() if isinstance(X, pd.DataFrame) else X
-        return X if isinstance(X, da.Array) else _of_right_width(model, as_rows(X))
+    """Return X as an array where the fit saw an array, and as a frame where it saw names.
+
+    Raises
+    ------
+    DataError, ColumnTypeError
+        For columns that do not match, before anything is read.
+    """
+    if isinstance(X, (str, os.PathLike)):
+        X = read_parquet(X)
+    check_collection(X)
+    X = _as_array(model, X) if model.unnamed_features else _as_frame(model, X)
+    _check_frame(model, X)
+    return X
+
+
+def _as_array(model: FittedModel, X: Any) -> Any:
+    if isinstance(X, dd.DataFrame):
+        return X.to_dask_array()
+    X = X.to_numpy() if isinstance(X, pd.DataFrame) else X
+    return X if isinstance(X, da.Array) else _of_right_width(model, as_rows(X))
+
+
+def _as_frame(model: FittedModel, X: Any) -> Any:
     labels = list(model.encoding.labels)
+    if isinstance(X, (dd.DataFrame, pd.DataFrame)):
+        return X
     if isinstance(X, da.Array):
-        return dd.from_dask_array(X, columns=labels)
-    return pd.DataFrame(as_rows(X), columns=labels) if isinstance(X, np.ndarray) else X
+        return dd.from_dask_array(_of_right_width(model, X), columns=labels)
+    return pd.DataFrame(_of_right_width(model, as_rows(X)), columns=labels)
+
+
+def _check_frame(model: FittedModel, X: Any) -> None:
+    if isinstance(X, (dd.DataFrame, pd.DataFrame)):
+        model.encoding.check_columns(list(X.columns), dict(zip(X.columns, X.dtypes, strict=True)))
 
 
 def _of_right_width(model: FittedModel, X: Any) -> Any:

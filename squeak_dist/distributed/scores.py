@@ -13,11 +13,16 @@ from distributed import Client
 from squeak_dist._typing import Float64Array
 from squeak_dist.distributed.executor import compute
 from squeak_dist.distributed.sources import Source
-from squeak_dist.errors import DataError
+from squeak_dist.errors import (
+    DataError,
+    InfiniteValuesError,
+    InvalidParameterError,
+    MissingValuesError,
+)
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.merge_tree import balanced_levels
 from squeak_dist.model import FittedModel
-from squeak_dist.table import Table
+from squeak_dist.table import Table, named_counts
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Evaluation:
         return {"rows": self.rows} | {
             name: {
                 "rmse": list(score.rmse),
-                "r2": [None if math.isnan(r2) else r2 for r2 in score.r2],
+                "r2": [r2 if math.isfinite(r2) else None for r2 in score.r2],
             }
             for name, score in (
                 ("mean", self.mean),
@@ -97,6 +102,10 @@ def evaluate_source(
     ------
     DataError
         If no rows are left, or columns do not match.
+    InfiniteValuesError
+        For infinite targets or weights, or errors too large to be squared.
+    MissingValuesError, InvalidParameterError
+        For missing or negative weights.
     """
     shared = delayed(model, traverse=False)
     leaves = [delayed(_score_sums)(shared, table) for table in source.tables]
@@ -107,12 +116,13 @@ def evaluate_source(
 
 
 def _score_sums(model: FittedModel, table: Table) -> Float64Array:
-    """Return [rows, shift, Σ(y−s), Σ(y−s)², Σe²...] per output, weighted; shape (8, k).
+    """Return the sums of one partition, per output and weighted; shape (7, k).
 
     Rows: weight sum, count, mean of y, squared deviations, and squared errors of
     model, linear and mean. Means and deviations are merged, not raw sums, so a
     shifted target loses nothing.
     """
+    _check_values(table, model.target_names)
     X, kept = model.encoding.encode(table.features)
     y = table.targets[kept]
     weights = np.ones(len(y)) if table.weights is None else table.weights[kept]
@@ -126,11 +136,36 @@ def _score_sums(model: FittedModel, table: Table) -> Float64Array:
     total = weights.sum()
     mean = weights @ y / total
     errors = [y - mean, y - predicted, y - linear, y - model.target_mean]
-    squares = [weights @ error**2 for error in errors]
+    with np.errstate(over="ignore"):  # the end says so
+        squares = [weights @ error**2 for error in errors]
     ones = np.ones_like(mean)
     return np.array([total * ones, len(y) * ones, mean, *squares])
 
 
+def _check_values(table: Table, target_names: tuple[str, ...]) -> None:
+    """Refuse what the fit refuses too; rows without a target are only left out."""
+    infinite = [
+        (f"the target {name!r}", int(np.isinf(column).sum()))
+        for name, column in zip(target_names, table.targets.T, strict=True)
+    ]
+    weights = np.ones(1) if table.weights is None else table.weights
+    role = "the sample weights"
+    if affected := named_counts([*infinite, (role, int(np.isinf(weights).sum()))]):
+        raise InfiniteValuesError(
+            f"infinite values (inf) in {affected} of a partition; replace or remove them"
+        )
+    if affected := named_counts([(role, int(np.isnan(weights).sum()))]):
+        raise MissingValuesError(
+            f"missing values in {affected} of a partition; every row needs a weight (0 leaves a "
+            f"row out)"
+        )
+    if affected := named_counts([(role, int((weights < 0).sum()))]):
+        raise InvalidParameterError(
+            f"negative values in {affected} of a partition; weights must be ≥ 0"
+        )
+
+
+@np.errstate(over="ignore", invalid="ignore")  # the end says so
 def _merge_sums(parts: list[Float64Array]) -> Float64Array:
     total, *rest = parts
     for part in rest:
@@ -147,7 +182,12 @@ def _merge_sums(parts: list[Float64Array]) -> Float64Array:
 def _evaluation(total: Float64Array) -> Evaluation:
     weight, count, _, deviation, *errors = total
     if count[0] == 0:
-        raise DataError("no rows to score (n_samples=0): the table is empty or has no targets")
+        raise DataError(
+            "no rows to score (n_samples=0): the table is empty, or no row has a target and a "
+            "weight above 0"
+        )
+    if not np.isfinite(total).all():
+        raise InfiniteValuesError("the errors are too large to be squared in float64; rescale y")
 
     def score(square: Float64Array) -> Score:
         rmse = np.sqrt(square / weight)

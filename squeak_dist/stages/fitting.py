@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from squeak_dist.dictionary import Dictionary
-from squeak_dist.errors import FitStopped, GammaRaised
+from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.model import FittedModel
 from squeak_dist.profile import Profile
 from squeak_dist.stages.dictionaries import Branch, dictionary_stage
@@ -168,20 +167,18 @@ def projected_bytes(
 
 def _warn_of_overrun(root: Branch, plan: Plan, parameters: FitParameters) -> None:
     if root.state.stopped:
-        warnings.warn(
+        warn_user(
             f"the dictionary reached max_dictionary={parameters.max_dictionary} after "
             f"{root.state.rows_seen:,} of {sum(plan.partition_kept):,} rows, and "
             f'on_overrun="stop" ended it there: it is accurate for these rows only',
             FitStopped,
-            stacklevel=4,
         )
     if not isinstance(parameters.gamma, str) and root.dictionary.gamma > plan.squeak.gamma:
-        warnings.warn(
+        warn_user(
             f"gamma was raised from {plan.squeak.gamma:g} to {root.dictionary.gamma:g} to hold "
             f"max_dictionary={parameters.max_dictionary}; the guarantee is for the raised gamma. "
             f"Raise max_dictionary to keep the one you gave",
             GammaRaised,
-            stacklevel=4,
         )
 
 

@@ -77,7 +77,8 @@ class FitParameters:
         check_choice("solver", self.solver, ("auto", "direct", "cg"))
         check_choice("approximation", self.approximation, ("projected", "regularized"))
         check_choice("missing", self.missing, MISSING_POLICIES)
-        check_choice("standardize", self.standardize, ("auto", True, False))
+        if not isinstance(self.standardize, (bool, np.bool_)):  # NumPy's come from search grids
+            check_choice("standardize", self.standardize, ("auto", True, False))
         check_choice("dtype", self.dtype, ("float32", "float64"))
 
     @property

@@ -32,7 +32,7 @@ from squeak_dist.store.dual_weights import (
     load_dual_weights,
 )
 from squeak_dist.store.groups import FORMAT_VERSION
-from squeak_dist.store.models import MODEL_FORMAT, load_model, save_model
+from squeak_dist.store.models import MODEL_FORMAT, check_writable, load_model, save_model
 from squeak_dist.store.plain import array_checksum, to_plain
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "MODEL_FORMAT",
     "DualWeightsWriter",
     "array_checksum",
+    "check_writable",
     "create_dual_weights",
     "finish_dual_weights",
     "load_dual_weights",

@@ -24,7 +24,15 @@ from squeak_dist.store.groups import (
     read_array,
     store_files,
 )
-from squeak_dist.store.places import PathLike, StorageOptions, existing, locate, opened
+from squeak_dist.store.places import (
+    PathLike,
+    StorageOptions,
+    discard,
+    existing,
+    locate,
+    make_parent,
+    opened,
+)
 from squeak_dist.store.plain import array_checksum, attributes_checksum, strict, to_plain
 from squeak_dist.store.swap import install
 
@@ -89,6 +97,34 @@ def save_model(
         place = locate(path, storage_options)
         check_replaceable(place, MODEL_FORMAT, overwrite)
         install(place, store_files(*_model_contents(model), zarr_format))
+
+
+def check_writable(path: PathLike, storage_options: StorageOptions = None) -> None:
+    """Check that a model can be saved at a path, before the work that makes it.
+
+    Parameters
+    ----------
+    path : str or path-like
+        As for :func:`save_model`.
+    storage_options : mapping, optional
+        For the fsspec file system.
+
+    Raises
+    ------
+    StoreFormatError
+        If there is something that is not a model.
+    StoreError
+        If nothing can be written there.
+    """
+    with store_errors("save to", path):
+        place = locate(path, storage_options)
+        check_replaceable(place, MODEL_FORMAT, overwrite=True)
+        probe = place.sibling("tmp")
+        make_parent(place)
+        try:
+            place.fs.pipe_file(probe.root, b"")
+        finally:
+            discard(probe)
 
 
 def load_model(

@@ -20,7 +20,7 @@ def install(target: Place, files: Mapping[str, bytes]) -> None:
             os.replace(new.root, target.root)
         else:
             _write_tree(new, files)
-            _swap(new, target)
+            swap(new, target)
     finally:
         discard(new)
 
@@ -40,7 +40,7 @@ def _write_tree(place: Place, files: Mapping[str, bytes]) -> None:
     place.fs.pipe_file(*last)
 
 
-def _swap(new: Place, target: Place) -> None:
+def swap(new: Place, target: Place) -> None:
     """Put ``new`` in the place of ``target``; if that fails, what was there is put back."""
     old = target.sibling("old")
     replaced = target.exists()
