@@ -46,8 +46,12 @@ def check_output(out: str, data: str, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InvalidParameterError(f"there is something at {out}; pass --overwrite to replace it")
-    files = place.fs.find(place.root)
-    if place.fs.isfile(place.root) or not all(f.endswith(".parquet") for f in files):
+    if place.fs.isfile(place.root):
+        raise InvalidParameterError(
+            f"--out {out} is a file, but predictions are a directory of parquet files; name "
+            f"another place"
+        )
+    if not all(f.endswith(".parquet") for f in place.fs.find(place.root)):
         raise InvalidParameterError(
             f"--out {out} is not a directory of parquet files alone, so it is not replaced; name "
             f"another place, or remove it yourself"
