@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 
@@ -17,7 +18,6 @@ from squeak_dist.kernels import RBF, Laplacian, Linear, Matern, Polynomial
 from squeak_dist.leverage import accuracy_ratio, effective_dimension
 from squeak_dist.stages import FitParameters, PlainExecutor, fit_tables, projected_bytes
 from squeak_dist.stages.executors import reduce_tree
-from squeak_dist.stages.iterating import TOLERANCE
 from squeak_dist.stages.planning import make_plan, profile_stage
 from squeak_dist.table import TableSchema, cut_table
 
@@ -43,7 +43,7 @@ def tables_of(X, y, weights=None, parts=1):
     )
     cuts = parts if np.ndim(parts) else [len(frame) * i // parts for i in range(1, parts)]
     edges = [0, *cuts, len(frame)]
-    pieces = [frame.iloc[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    pieces = [frame.iloc[a:b] for a, b in itertools.pairwise(edges)]
     return [cut_table(piece, schema) for piece in pieces], schema
 
 
@@ -127,7 +127,7 @@ def test_a_kernel_object_and_its_name_are_the_same_model():
     assert bits(named) == bits(given)
 
 
-# --- intercept, offsets, scales -----------------------------------------------------------------
+# --- intercept, offsets, scales ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", ["direct", "cg"])
@@ -143,7 +143,7 @@ def test_a_shifted_target_shifts_the_predictions(solver):
 def test_mu_does_not_depend_on_a_shift_of_the_target():
     X, y = made(500)
     plain, shifted = plain_fit(X, y), plain_fit(X, y - 1e6)
-    assert shifted.mu == pytest.approx(plain.mu, rel=1e-6)
+    assert shifted.mu == pytest.approx(plain.mu, rel=1e-4)
     np.testing.assert_allclose(predict(shifted, X) + 1e6, predict(plain, X), atol=1e-5)
 
 
@@ -193,7 +193,7 @@ def test_a_given_length_scale_is_in_the_units_of_the_columns():
     np.testing.assert_allclose(predict(scaled, stretched), predict(one, X), atol=0.2)
 
 
-# --- repeated rows, weights, outputs --------------------------------------------------------------
+# --- repeated rows, weights, outputs ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("jitter", [0.0, 1e-7])
@@ -269,12 +269,12 @@ def test_several_outputs_are_several_fits(solver):
     together = predict(plain_fit(X, targets, **settings), X)
     for j in range(3):
         alone = predict(plain_fit(X, targets[:, j], **settings), X)
+        gap = np.sqrt(np.mean((together[:, j] - alone) ** 2))
         # Conjugate gradients stop at a tolerance, which several outputs share.
-        tolerance = 1e-9 if solver == "direct" else 0.02
-        np.testing.assert_allclose(together[:, j], alone, rtol=0, atol=tolerance)
+        assert gap < (1e-9 if solver == "direct" else 0.02) * targets[:, j].std()
 
 
-# --- size of the dictionary -----------------------------------------------------------------------
+# --- size of the dictionary -------------------------------------------------------------------
 
 
 def test_gamma_is_raised_with_a_warning_where_it_was_given():
@@ -348,7 +348,7 @@ def test_the_effective_dimension_is_that_of_all_rows():
     assert model.report["effective_dimension"] == pytest.approx(exact, rel=0.2)
 
 
-# --- rows are neither lost nor repeated -----------------------------------------------------------
+# --- rows are neither lost nor repeated -------------------------------------------------------
 
 
 @pytest.mark.parametrize("cuts", [[0, 0, 300], [100, 100, 250], [300, 400, 400], [1, 2, 399]])
@@ -391,7 +391,7 @@ def test_the_sums_hold_every_row_once():
     assert np.sqrt(np.mean((linear - ordinary) ** 2)) < 0.05 * y.std()
 
 
-# --- bits -------------------------------------------------------------------------------------------
+# --- bits -------------------------------------------------------------------------------------
 
 
 def test_the_seed_decides_every_bit():
@@ -413,7 +413,7 @@ def test_the_grouping_into_tasks_decides_no_bit(monkeypatch, rows_per_step, solv
     assert bits(plain_fit(X, y, **settings)) == bits(reference)
 
 
-# --- tree and report ----------------------------------------------------------------------------
+# --- tree and report --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("fan_in", "merges"), [(2, 7), (3, 4), (8, 1)])
@@ -457,7 +457,7 @@ def test_reduce_tree_keeps_the_order():
     assert places == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0)]
 
 
-# --- conjugate gradients ------------------------------------------------------------------------
+# --- conjugate gradients ----------------------------------------------------------------------
 
 
 def test_conjugate_gradients_agree_with_the_direct_solve():
@@ -467,21 +467,20 @@ def test_conjugate_gradients_agree_with_the_direct_solve():
     iterated = plain_fit(X, y, solver="cg", **settings)
     assert (direct.report["solver"], iterated.report["solver"]) == ("direct", "cg")
     residuals = iterated.report["cg_residuals"]
-    assert residuals[-1] <= TOLERANCE < residuals[0]
+    assert residuals[-1] < 0.02 < residuals[0]
     assert direct.dictionary.points.tobytes() == iterated.dictionary.points.tobytes()
     errors = [predict(model, X) - y for model in (direct, iterated)]
     rmse = [np.sqrt(np.mean(error**2)) for error in errors]
-    assert rmse[1] == pytest.approx(rmse[0], rel=1e-3)
-    assert iterated.report["train_rmse"][0] == pytest.approx(rmse[1], rel=0.02)
+    assert rmse[1] == pytest.approx(rmse[0], rel=2e-3)
+    assert iterated.report["train_rmse"][0] == pytest.approx(rmse[1], rel=1e-3)
 
 
 def test_the_training_error_of_conjugate_gradients_at_a_small_mu():
+    """Where rounding in the sums is as large as what the fit leaves unexplained."""
     X, y = made(6000)
     model = plain_fit(X, y, solver="cg", mu=1e-3, max_dictionary=200)
-    if model.report["solver"] == "direct":
-        pytest.skip("did not converge, so the direct solve came in")
     rmse = np.sqrt(np.mean((predict(model, X) - y) ** 2))
-    assert model.report["train_rmse"][0] == pytest.approx(rmse, rel=0.05)
+    assert model.report["train_rmse"][0] == pytest.approx(rmse, rel=0.02)
 
 
 def test_where_the_iterations_would_not_converge_the_direct_solve_comes_in():
@@ -497,7 +496,7 @@ def test_a_small_table_is_solved_directly():
     assert plain_fit(X, y).report["solver"] == "direct"
 
 
-# --- plan -------------------------------------------------------------------------------------------
+# --- plan -------------------------------------------------------------------------------------
 
 
 def plan_of(X, y, parts=1, **settings):

@@ -131,18 +131,20 @@ def _cluster_progress(
     if progress is None:
         yield
         return
-    done = 0
+    done, over = 0, False
 
     def count(event: Any) -> None:
         nonlocal done
-        done = min(done + 1, total)  # a task that ran twice after a lost worker counts once
-        progress(stage, done, total)
+        if not over:  # events may come late
+            done = min(done + 1, total)  # a task that ran twice after a lost worker counts once
+            progress(stage, done, total)
 
     progress(stage, 0, total)
     client.subscribe_topic(topic, count)
     try:
         yield
     finally:
+        over = True
         client.unsubscribe_topic(topic)
     progress(stage, total, total)
 
