@@ -1,10 +1,6 @@
-"""The same bits from every executor, and after a worker is lost."""
+"""Clients and clusters that cannot do the work, and what a fit asks of a cluster."""
 
 from __future__ import annotations
-
-import os
-import signal
-import threading
 
 import dask
 import dask.dataframe as dd
@@ -76,124 +72,9 @@ def fit(collection, **options):
     ).model_
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("solver", ["direct", "cg"])
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_local_schedulers(collection, references, scheduler, solver, dtype):
-    with dask.config.set(scheduler=scheduler):
-        model = fit(collection, solver=solver, dtype=dtype)
-    reference = references[solver, dtype]
-    assert reference.report["solver"] == solver
-    assert_same_bits(model, reference)
-
-
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_worker_processes(collection, references, workers):
-    with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        for (solver, dtype), reference in references.items():
-            model = fit(collection, solver=solver, dtype=dtype, client=client)
-            assert_same_bits(model, reference)
-
-
-def test_worker_threads_in_this_process(collection, references):
-    with (
-        LocalCluster(processes=False, threads_per_worker=2, dashboard_address=None) as cluster,
-        Client(cluster),
-    ):
-        assert_same_bits(fit(collection, solver="cg"), references["cg", "float32"])
-
-
-def test_partitions_read_again_at_each_pass(collection, references, monkeypatch):
-    monkeypatch.setattr(executor_module, "_total_memory", lambda client: 0)
-    for solver in ("direct", "cg"):
-        assert_same_bits(fit(collection, solver=solver), references[solver, "float32"])
-
-
 def test_order_of_steps_does_not_matter(collection, references, monkeypatch):
     monkeypatch.setattr("squeak_dist.stages.planning._STEP_ROWS", 1)
     assert_same_bits(fit(collection, solver="cg"), references["cg", "float32"])
-
-
-@pytest.mark.parametrize("stage", ["dictionary", "solve", "iteration 2"])
-def test_a_worker_is_killed(stage):
-    frame = table(60_000)
-    collection = dd.from_pandas(frame, npartitions=PARTITIONS, sort=False)
-    settings = {"max_dictionary": 600, "mu": 0.05}
-    solver = "cg" if stage.startswith("iteration") else "direct"
-    reference = plain_fit(collection, **settings, solver=solver)
-    killed = []
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        pids = list(client.run(os.getpid).values())
-
-        def kill(name, done, total):
-            if name == stage and done >= min(2, total) and not killed:
-                killed.append(done)
-                os.kill(pids[0], signal.SIGKILL)
-
-        model = fit(collection, **settings, solver=solver, client=client, progress=kill)
-        survivors = list(client.run(os.getpid).values())
-    assert killed
-    assert pids[0] not in survivors
-    assert_same_bits(model, reference)
-    assert len(np.unique(model.dictionary.indices)) == len(model.dictionary)
-
-
-def test_two_fits_at_once(collection, references):
-    models = {}
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-
-        def run(solver):
-            models[solver] = fit(collection, solver=solver, client=client)
-
-        threads = [threading.Thread(target=run, args=(s,)) for s in ("direct", "cg")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    for solver, model in models.items():
-        assert_same_bits(model, references[solver, "float32"])
-    assert len(models) == 2
-
-
-def fit_inside():
-    return fit(dd.from_pandas(table(), npartitions=PARTITIONS, sort=False), solver="cg")
-
-
-def test_inside_a_task(references):
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        model = client.submit(fit_inside).result()
-    assert_same_bits(model, references["cg", "float32"])
-
-
-def test_predictions_stay_on_the_cluster(collection, references, tmp_path):
-    model = squeak_dist.fit(collection, target="y", sample_weight="w", **SETTINGS)
-    local = model.predict(collection.compute())
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster),
-    ):
-        lazy = model.predict(collection)
-        assert isinstance(lazy, dd.Series)
-        assert lazy.compute().to_numpy().tobytes() == local.tobytes()
-        model.save_dual_weights(tmp_path / "dual.zarr", collection, sample_weight="w")
-    from squeak_dist.store import load_dual_weights
-
-    frame = collection.compute()
-    expected = frame["w"] * (frame["y"] - local) / model.mu_
-    stored = load_dual_weights(tmp_path / "dual.zarr")[:, 0]
-    np.testing.assert_allclose(stored, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_memory_is_refused_before_the_dictionary_stage(collection):
