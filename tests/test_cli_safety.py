@@ -123,16 +123,28 @@ def test_overlaps_on_an_object_store():
     check_apart("--out", "/safety/data", "memory://safety/data")
 
 
-def test_a_failure_leaves_the_earlier_output_whole(here, model):
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_failure_leaves_the_earlier_output_whole(here, model, workers):
     assert run("predict", model, "data", "--out", "out").exit_code == 0
-    broken = here / "elsewhere" / "part-1.parquet"
-    write(made(4000).drop(columns="y"), here / "more", parts=1)
-    content = bytearray((here / "more" / "part-0.parquet").read_bytes())
-    content[4:4000] = bytes(3996)  # pages of data; the footer is whole
-    broken.write_bytes(content)
+    damage(here / "elsewhere" / "part-1.parquet")
     before = contents(here)
-    error(run("predict", model, "elsewhere", "--out", "out", "--overwrite"), 1)
+    done = subprocess.run(
+        [BIN / "squeak-dist", "predict", model, "elsewhere", "--out", "out", "--overwrite",
+         "--workers", workers],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: OSError: ")
+    assert done.stderr.count("\n") == 1, done.stderr
     assert contents(here) == before
+
+
+def damage(path):
+    """Write a parquet file whose pages are void; the footer is whole."""
+    made(4000).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[4:4000] = bytes(3996)
+    path.write_bytes(content)
 
 
 def test_what_came_meanwhile_is_not_replaced(here, model, monkeypatch):

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
+import logging
 import os
+import re
+import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster
 
 import squeak_dist
 from squeak_dist._version import __version__
-from squeak_dist.cli.outputs import check_output, replacing
+from squeak_dist.cli.outputs import check_apart, check_free, replacing
 from squeak_dist.cli.progress import StageBars, compute_with_bar
 from squeak_dist.distributed import read_parquet
 from squeak_dist.errors import (
@@ -32,6 +38,15 @@ from squeak_dist.model import FittedModel
 from squeak_dist.store import check_writable
 
 _FAILURES = (ClusterError, NumericalError)  # of the run, not of what the user gave
+_BREAKDOWNS = (  # of files, disks, networks and workers while a command runs
+    OSError,
+    MemoryError,
+    pyarrow.ArrowException,
+    KilledWorker,
+    concurrent.futures.CancelledError,
+)
+_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+_DASK_PREFIX = re.compile(r"An error occurred while calling .*? Original Message: ")
 
 
 class _UserError(click.ClickException):
@@ -48,26 +63,28 @@ def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
                 warnings.simplefilter("always", SqueakWarning)
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            click.echo("Interrupted", err=True)
+            sys.exit(_INTERRUPTED)
+        except BrokenPipeError:
+            raise  # the reader of stdout has seen enough: click ends in silence
         except _FAILURES as error:
             raise click.ClickException(_one_line(error)) from error
         except SqueakError as error:
             raise _UserError(_one_line(error)) from error
-        except (
-            OSError,
-            pyarrow.ArrowException,
-        ) as error:  # of a file that breaks while it is read
+        except _BREAKDOWNS as error:
             raise click.ClickException(f"{type(error).__name__}: {_one_line(error)}") from error
 
     return wrapped
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _one_line(message: object) -> str:
+    return _DASK_PREFIX.sub("", " ".join(str(message).split()))
 
 
 def _show_warning(message: Any, category: type[Warning], *args: Any, **kwargs: Any) -> None:
     if issubclass(category, SqueakWarning):
-        click.echo(f"Warning: {message}", err=True)
+        click.echo(f"Warning: {_one_line(message)}", err=True)
 
 
 def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,14 +93,15 @@ def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--workers",
             type=click.IntRange(min=0),
-            help="Worker processes to start here; 0: threads of this process. "
+            metavar="COUNT",
+            help="Worker processes to start here; 0: threads of this process.  "
             "[default: one per CPU]",
         ),
         click.option(
             "--scheduler",
             metavar="ADDRESS",
-            help="Run on a Dask cluster: tcp://…, tls://…, ws://…; DASK_SCHEDULER_ADDRESS works "
-            "too.",
+            help="Dask cluster to run on: tcp://…, tls://… or ws://… "
+            "[default: $DASK_SCHEDULER_ADDRESS]",
         ),
     ):
         command = option(command)
@@ -111,12 +129,34 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | N
     if workers == 0:
         yield None
         return
-    count = workers or os.cpu_count() or 1
-    with (
-        LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with _interrupts_held():
+        count = workers or os.cpu_count() or 1
+        cluster = LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,  # what fails there ends here as an error of one line
+        )
+    with cluster, Client(cluster) as client:
         yield client
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the end; processes started here never hear of it.
+
+    A terminal sends it to the workers too, which would each print a traceback. What
+    ends them is the end of their cluster.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    ensure_running()  # or it starts with the first worker, and lets Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @click.group(
@@ -127,7 +167,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | N
 def main() -> None:
     """Kernel ridge regression on tables too big for one machine.
 
-    Exit codes: 0 done, 2 usage or bad input, 1 failure.
+    Exit codes: 0 done, 2 usage or bad input, 1 failure. Ctrl-C: 130.
     """
 
 
@@ -149,42 +189,115 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
 
 @main.command()
 @click.argument("data")
-@click.option("--target", required=True, multiple=True, help="Column to predict; repeatable.")
-@click.option("--model", "model_path", required=True, help="Where to save: directory, .zip, URL.")
-@click.option("--features", help="Columns to learn from, comma separated. [default: all others]")
-@click.option("--sample-weight", help="Column of sample weights.")
 @click.option(
-    "--kernel", type=click.Choice(list(BUILTIN_KERNELS)), default="rbf", show_default=True
+    "--target",
+    required=True,
+    multiple=True,
+    metavar="COLUMN",
+    help="Column to predict; repeat it for several.",
 )
 @click.option(
-    "--length-scale", default="auto", show_default=True, callback=_number_or("auto"),
-    help="In the units of the columns.",
-)  # fmt: skip
-@click.option(
-    "--mu", default="auto", show_default=True, callback=_number_or("auto"), help="Ridge penalty."
+    "--model",
+    "model_path",
+    required=True,
+    metavar="PATH",
+    help="Where to save: a directory, a .zip file or a URL.",
 )
 @click.option(
-    "--gamma", default="auto", show_default=True, callback=_number_or("auto"),
-    help="Leverage regularization.",
-)  # fmt: skip
-@click.option("--epsilon", type=float, default=0.3, show_default=True, help="Accuracy, in (0, 1).")
-@click.option(
-    "--qbar", default="16", show_default=True, callback=_number_or("theory"),
-    help='Copies per row, or "theory".',
-)  # fmt: skip
-@click.option(
-    "--max-dictionary", type=int, default=2000, show_default=True, help="Largest dictionary."
+    "--features",
+    metavar="COLUMNS",
+    help="Columns to learn from, comma separated.  [default: all others]",
 )
+@click.option("--sample-weight", metavar="COLUMN", help="Column of sample weights.")
 @click.option(
-    "--approximation", type=click.Choice(["projected", "regularized"]), default="projected",
+    "--kernel",
+    type=click.Choice(list(BUILTIN_KERNELS)),
+    default="rbf",
+    metavar="NAME",
     show_default=True,
-)  # fmt: skip
-@click.option("--fan-in", type=int, default=2, show_default=True, help="Dictionaries per merge.")
+    help=f"{', '.join(BUILTIN_KERNELS)}.",
+)
 @click.option(
-    "--missing", type=click.Choice(["raise", "impute", "drop"]), default="raise",
-    show_default=True, help="Missing values.",
-)  # fmt: skip
-@click.option("--seed", "random_state", type=int, default=0, show_default=True)
+    "--length-scale",
+    default="auto",
+    metavar="NUMBER",
+    show_default=True,
+    callback=_number_or("auto"),
+    help="Distance over which predictions vary, in the units of the columns.",
+)
+@click.option(
+    "--mu",
+    default="auto",
+    metavar="NUMBER",
+    show_default=True,
+    callback=_number_or("auto"),
+    help="Ridge penalty.",
+)
+@click.option(
+    "--gamma",
+    default="auto",
+    metavar="NUMBER",
+    show_default=True,
+    callback=_number_or("auto"),
+    help="Leverage regularization: the smaller, the larger the dictionary.",
+)
+@click.option(
+    "--epsilon",
+    type=float,
+    default=0.3,
+    metavar="NUMBER",
+    show_default=True,
+    help="Accuracy of the dictionary, between 0 and 1.",
+)
+@click.option(
+    "--qbar",
+    default="16",
+    metavar="COUNT",
+    show_default=True,
+    callback=_number_or("theory"),
+    help='Copies per row, or "theory".',
+)
+@click.option(
+    "--max-dictionary",
+    type=int,
+    default=2000,
+    metavar="ROWS",
+    show_default=True,
+    help="Largest dictionary.",
+)
+@click.option(
+    "--approximation",
+    type=click.Choice(["projected", "regularized"]),
+    default="projected",
+    metavar="NAME",
+    show_default=True,
+    help="projected or regularized.",
+)
+@click.option(
+    "--fan-in",
+    type=int,
+    default=2,
+    metavar="COUNT",
+    show_default=True,
+    help="Dictionaries per merge.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["raise", "impute", "drop"]),
+    default="raise",
+    metavar="NAME",
+    show_default=True,
+    help="With missing values: raise, impute or drop.",
+)
+@click.option(
+    "--seed",
+    "random_state",
+    type=int,
+    default=0,
+    metavar="NUMBER",
+    show_default=True,
+    help="Of all that is random; the same seed, the same model.",
+)
 @_cluster_options
 @_plain_errors
 def fit(
@@ -204,6 +317,7 @@ def fit(
     """
     estimator = squeak_dist.SqueakRegressor(**parameters)
     estimator.check_parameters()
+    check_apart("--model", model_path, data)
     check_writable(model_path)
     frame = read_parquet(data)
     bars = StageBars(quiet)
@@ -227,7 +341,7 @@ def fit(
 @main.command()
 @click.argument("model_path", metavar="MODEL")
 @click.argument("data")
-@click.option("--out", required=True, help="Directory or URL of parquet to write.")
+@click.option("--out", required=True, metavar="PATH", help="Directory or URL to write to.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
 @_cluster_options
 @_plain_errors
@@ -244,11 +358,13 @@ def predict(
 
     Every row is predicted, and keeps its index.
     """
-    check_output(out, data, overwrite=overwrite)
+    check_apart("--out", out, data, model_path)
+    check_free(out, overwrite=overwrite)
     model = squeak_dist.load(model_path)
     predictions = model.predict(read_parquet(data))
     frame = predictions.to_frame() if predictions.ndim == 1 else predictions
-    with connected(scheduler, workers) as client, replacing(out) as place:
+    # The workers end first, so that none still writes to what is swapped or removed.
+    with replacing(out, overwrite=overwrite) as place, connected(scheduler, workers) as client:
         compute_with_bar(frame.to_parquet(place, compute=False), client, quiet=quiet)
     click.echo(out)
 
@@ -294,9 +410,11 @@ def inspect(model_path: str, as_json: bool) -> None:
 @main.command()
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True,
-    help="Where the model and the maps go.",
+    metavar="PATH", help="Where the model and the maps go.",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Of split and fit.")
+@click.option(
+    "--seed", type=int, default=0, metavar="NUMBER", show_default=True, help="Of split and fit."
+)
 @_cluster_options
 @_plain_errors
 def demo(out: Path, seed: int, scheduler: str | None, workers: int | None, quiet: bool) -> None:
