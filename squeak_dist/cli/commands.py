@@ -120,7 +120,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | N
     address = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
     if address:
         try:
-            client = Client(address, timeout=30)
+            client = Client(address, timeout=30, set_as_default=False)
         except (OSError, ValueError) as error:
             raise ClusterError(f"no Dask scheduler answers at {address}: {error}") from error
         with client:

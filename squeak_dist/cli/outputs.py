@@ -109,11 +109,14 @@ def replacing(out: str, *, overwrite: bool) -> Iterator[str]:
     InvalidParameterError
         As :func:`check_free`, before the block and after it: another process may have
         written to ``out`` meanwhile.
+    StoreError
+        If nothing can be written there.
     """
     check_free(out, overwrite=overwrite)
     target = _directory_place("--out", out)
     new = target.sibling("tmp")
-    make_parent(target)
+    with store_errors("write to", out):
+        make_parent(target)
     try:
         yield new.url
         check_free(out, overwrite=overwrite)

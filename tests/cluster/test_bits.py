@@ -305,34 +305,3 @@ def test_dual_weights_written_by_workers(cases, two_workers, tmp_path, monkeypat
     approximated[np.diag_indices_from(approximated)] += 0.5
     expected = np.linalg.solve(approximated, (frame["y"] - frame["y"].mean()).to_numpy())
     np.testing.assert_allclose(stored, expected, rtol=0, atol=1e-7)
-
-
-# --- what moves -------------------------------------------------------------------------------
-
-
-def wide_part(part):
-    rng = np.random.default_rng(part)
-    X = rng.normal(size=(20_000, 12)).astype(np.float32)
-    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(12)])
-    return frame.assign(y=np.sin(X[:, 0]) + X[:, 1])
-
-
-def sent(dask_worker):
-    return dask_worker.transfer_outgoing_bytes_total
-
-
-def test_most_of_the_data_stay_where_they_are(started):
-    """Of 15 MB of encoded rows less than half moves, in all passes together.
-
-    Dictionaries and m × m sums move; what else does is Dask's choice, to keep workers busy.
-    """
-    with started(2) as client:
-        before = sum(client.run(sent).values())
-        collection = dd.from_map(wide_part, range(16), meta=wide_part(0).iloc[:0])
-        model = squeak_dist.fit(
-            collection, target="y", max_dictionary=80, solver="direct", client=client
-        )
-        moved = sum(client.run(sent).values()) - before
-    rows = 16 * 20_000
-    assert model.report_["rows"] == rows
-    assert moved < 0.5 * rows * 12 * 4
