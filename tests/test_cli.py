@@ -297,7 +297,9 @@ def test_bad_input_is_one_line_and_exit_code_2(place, tmp_path, monkeypatch, arg
 
 def test_no_scheduler_answers(place, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        commands, "Client", lambda address, timeout: Client(address, timeout="200ms")
+        commands,
+        "Client",
+        lambda address, **options: Client(address, **(options | {"timeout": "200ms"})),
     )
     command = ["fit", place / "train", *FIT, "--model", tmp_path / "m", "--scheduler"]
     for address in ("tcp://127.0.0.1:9", "no-such-protocol://x"):
