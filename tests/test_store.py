@@ -148,7 +148,12 @@ def other(encoding: FeatureEncoding, frame: pd.DataFrame) -> FittedModel:
 
 @pytest.fixture(autouse=True)
 def _empty_memory() -> Iterator[None]:
+    _forget()  # what tests of other files left
     yield
+    _forget()
+
+
+def _forget() -> None:
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
     FlakyFileSystem.reset()
