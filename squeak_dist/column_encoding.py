@@ -14,7 +14,7 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from squeak_dist._typing import BoolArray, Float64Array, IntArray
-from squeak_dist.columns import Kind, column_kind, from_numbers, kind_name, read_column
+from squeak_dist.columns import Kind, from_numbers, kind_name, named_kind, read_column
 from squeak_dist.errors import ColumnTypeError, InvalidParameterError
 
 EncodedKind = Literal["numeric", "boolean", "ordinal", "datetime", "timedelta", "categorical"]
@@ -88,7 +88,7 @@ class ColumnEncoding:
         """
         if not self.expects or is_object_dtype(dtype) or str(dtype) == "null[pyarrow]":
             return
-        kind = _named_kind(self.label, dtype)
+        kind = named_kind(self.label, dtype)
         # A float column may hold nothing but NaN, so its values decide.
         if kind not in (*self.expects, "numeric"):
             raise _type_error(self, kind, dtype)
@@ -136,13 +136,6 @@ class ColumnEncoding:
             other=bool(config["other"]),
             cycles=tuple(config["cycles"]),
         )
-
-
-def _named_kind(label: Hashable, dtype: Any) -> Kind:
-    try:
-        return column_kind(dtype)
-    except ColumnTypeError as error:
-        raise ColumnTypeError(f"column {label!r}: {error}") from None
 
 
 def _type_error(column: ColumnEncoding, kind: str | None, dtype: Any) -> ColumnTypeError:

@@ -103,10 +103,6 @@ class FitStopped(SqueakWarning):
     """The fit stopped at max_dictionary before it had seen every row."""
 
 
-class RowsDropped(SqueakWarning):
-    """Rows with missing values were left out of the fit."""
-
-
 class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
 

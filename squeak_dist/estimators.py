@@ -223,8 +223,9 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         Notes
         -----
-        Three passes: profile, dictionary (n m² multiply-adds at most), solve
-        (1.5 n m²). Memory per worker: O(m²), independent of n.
+        A pass for the profile, one for the dictionary (n m² multiply-adds at most),
+        and one for a direct solve (1.5 n m²) or one per iteration. A task needs
+        O(m²) memory and one partition, independent of n.
         """
         parameters = self._parameters()
         source = read_source(
@@ -283,8 +284,6 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             RMSE and R² of each; ``print`` shows a table. One pass over the data.
         """
         model = self._fitted()
-        if y is None and target is None:
-            target = list(model.target_names)
         source = self._test_source(X, y, sample_weight, target)
         return evaluate_source(model, source, client=client)
 
@@ -358,8 +357,6 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             The current client by default.
         """
         model = self._fitted()
-        if y is None and target is None:
-            target = list(model.target_names)
         source = self._test_source(X, y, sample_weight, target)
         write_dual_weights(model, source, path, storage_options=storage_options, client=client)
 
@@ -451,6 +448,8 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Cut test data as the training data were."""
         model = self._fitted()
         X = as_fitted(model, X)
+        if y is None and target is None:
+            target = list(model.target_names)
         if isinstance(target, list) and len(target) == 1 and model.single_output:
             target = target[0]
         return read_source(

@@ -47,9 +47,7 @@ def predict_collection(model: FittedModel, X: Any) -> Any:
     DataError, ColumnTypeError
         For columns that do not match, before anything is read.
     """
-    if isinstance(X, (str, os.PathLike)):
-        X = read_parquet(X)
-    check_collection(X)
+    X = _opened(X)
     if model.unnamed_features:
         X = _as_array(model, X)
     _check_frame(model, X)
@@ -70,11 +68,17 @@ def as_fitted(model: FittedModel, X: Any) -> Any:
     DataError, ColumnTypeError
         For columns that do not match, before anything is read.
     """
+    X = _opened(X)
+    X = _as_array(model, X) if model.unnamed_features else _as_frame(model, X)
+    _check_frame(model, X)
+    return X
+
+
+def _opened(X: Any) -> Any:
+    """Return a collection, read where X is a path."""
     if isinstance(X, (str, os.PathLike)):
         X = read_parquet(X)
     check_collection(X)
-    X = _as_array(model, X) if model.unnamed_features else _as_frame(model, X)
-    _check_frame(model, X)
     return X
 
 

@@ -23,7 +23,7 @@ from squeak_dist.squeak import (
 )
 from squeak_dist.stages.executors import Executor, reduce_tree
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, chain_steps
+from squeak_dist.stages.planning import Plan, fold_chains
 from squeak_dist.stages.records import TaskRecord, peak_memory, worker_name
 
 # First entries of the spawn keys of SeedSequence; the profile has 0, the solve 4.
@@ -74,23 +74,22 @@ def dictionary_stage(
         The seed.
     """
     kernel, settings = executor.share(plan.kernel), executor.share(plan.squeak)
-    branches = []
-    for index, chain in enumerate(plan.tree.chains):
-        branch: Any = None
-        for step in chain_steps(chain, plan):
-            tables = [encoded[i] for i in step]
-            branch = executor.call(
-                _chain_step, branch, tables, step, kernel, settings, parameters.seed
-            )
-        branches.append(
-            executor.call(_chain_end, branch, index, kernel, settings, parameters.seed)
-        )
+    seed = parameters.seed
+    chains = fold_chains(
+        executor,
+        encoded,
+        plan,
+        lambda branch, tables, step: (_chain_step, branch, tables, step, kernel, settings, seed),
+    )
     return reduce_tree(
         executor,
-        branches,
+        [
+            executor.call(_chain_end, branch, index, kernel, settings, seed)
+            for index, branch in enumerate(chains)
+        ],
         plan.tree.levels,
         lambda nodes, level, index: (
-            _merge_task, nodes, level + 1, index, kernel, settings, parameters.seed,
+            _merge_task, nodes, level + 1, index, kernel, settings, seed,
         ),
     )  # fmt: skip
 

@@ -37,8 +37,8 @@ from squeak_dist.solvers import (
 )
 from squeak_dist.squeak import dictionary_effective_dimension
 from squeak_dist.stages.dictionaries import task_rng
-from squeak_dist.stages.executors import Executor, reduce_tree
-from squeak_dist.stages.planning import Plan, chain_steps
+from squeak_dist.stages.executors import Executor
+from squeak_dist.stages.planning import Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
 from squeak_dist.stages.solving import Solution, map_task, train_square
 
@@ -182,19 +182,16 @@ def solve_by_iterations(
     rows = sum(plan.partition_kept)
     rate = min(1.0, sample_per_centre(rows, size) * size / rows)
     regularized = executor.call(map_task, kernel, dictionary, "regularized")
-    branches = []
-    for chain in plan.tree.chains:
-        sums: Any = None
-        for step in chain_steps(chain, plan):
-            tables = [encoded[i] for i in step]
-            sums = executor.call(
-                _first_pass, sums, tables, step, nystrom, regularized, dictionary, rate,
-                plan.squeak.epsilon, seed,
-            )  # fmt: skip
-        branches.append(sums)
-    total = reduce_tree(
-        executor, branches, plan.tree.levels, lambda nodes, level, index: (_add_sums, nodes)
-    )
+    epsilon = plan.squeak.epsilon
+    total = sum_rows(
+        executor,
+        encoded,
+        plan,
+        lambda sums, tables, step: (
+            _first_pass, sums, tables, step, nystrom, regularized, dictionary, rate, epsilon, seed,
+        ),
+        _add_sums,
+    )  # fmt: skip
     system = executor.call(_system, total, nystrom, dictionary, rate, mu)
     nystrom, system, state = executor.persist(
         [nystrom, system, executor.call(_start, system)], nbytes=0
@@ -331,15 +328,12 @@ def _product_tree(
     executor: Executor, encoded: Sequence[Any], nystrom: Any, state: Any, plan: Plan
 ) -> Any:
     direction = executor.call(_direction, state, nystrom)
-    branches = []
-    for chain in plan.tree.chains:
-        product: Any = None
-        for step in chain_steps(chain, plan):
-            tables = [encoded[i] for i in step]
-            product = executor.call(_product, product, tables, nystrom, direction)
-        branches.append(product)
-    return reduce_tree(
-        executor, branches, plan.tree.levels, lambda nodes, level, index: (_add, nodes)
+    return sum_rows(
+        executor,
+        encoded,
+        plan,
+        lambda product, tables, step: (_product, product, tables, nystrom, direction),
+        _add,
     )
 
 
@@ -347,15 +341,12 @@ def _residual_tree(
     executor: Executor, encoded: Sequence[Any], nystrom: Any, state: Any, plan: Plan
 ) -> Any:
     coefficients = executor.call(_coefficients, state, nystrom)
-    branches = []
-    for chain in plan.tree.chains:
-        errors: Any = None
-        for step in chain_steps(chain, plan):
-            tables = [encoded[i] for i in step]
-            errors = executor.call(_errors, errors, tables, nystrom, coefficients)
-        branches.append(errors)
-    return reduce_tree(
-        executor, branches, plan.tree.levels, lambda nodes, level, index: (_add_errors, nodes)
+    return sum_rows(
+        executor,
+        encoded,
+        plan,
+        lambda errors, tables, step: (_errors, errors, tables, nystrom, coefficients),
+        _add_errors,
     )
 
 

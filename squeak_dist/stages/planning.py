@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,7 +221,59 @@ def _encode_task(
     return encode_table(encoding, table, target_mean=mean, target_scale=scale, offset=offset)
 
 
-def chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
+def fold_chains(
+    executor: Executor,
+    encoded: Sequence[Any],
+    plan: Plan,
+    step: Callable[[Any, list[Any], tuple[int, ...]], tuple[Any, ...]],
+) -> list[Any]:
+    """Return one handle per chain: what its partitions, passed through in order, come to.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    encoded : sequence of handles on EncodedTable
+        One per partition.
+    plan : Plan
+        Its tree names the chains.
+    step : callable
+        Makes of (value so far, or None; partitions; their positions) the function
+        and arguments of a call.
+    """
+    branches = []
+    for chain in plan.tree.chains:
+        value: Any = None
+        for positions in _chain_steps(chain, plan):
+            tables = [encoded[i] for i in positions]
+            value = executor.call(*step(value, tables, positions))
+        branches.append(value)
+    return branches
+
+
+def sum_rows(
+    executor: Executor,
+    encoded: Sequence[Any],
+    plan: Plan,
+    step: Callable[[Any, list[Any], tuple[int, ...]], tuple[Any, ...]],
+    add: Callable[[list[Any]], Any],
+) -> Any:
+    """Return a handle on a sum over all rows: one pass along the chains, then the tree.
+
+    Parameters
+    ----------
+    executor, encoded, plan, step
+        As in :func:`fold_chains`.
+    add : callable
+        Adds a list of sums, from left to right.
+    """
+    branches = fold_chains(executor, encoded, plan, step)
+    return reduce_tree(
+        executor, branches, plan.tree.levels, lambda nodes, level, index: (add, nodes)
+    )
+
+
+def _chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
     """Group the partitions of a chain into the steps that are one task each."""
     groups = group_rows([plan.partition_kept[i] for i in chain], _STEP_ROWS)
     return [tuple(chain[position] for position in group) for group in groups]

@@ -24,8 +24,8 @@ from squeak_dist.solvers import (
     solve_direct,
 )
 from squeak_dist.squeak import dictionary_effective_dimension
-from squeak_dist.stages.executors import Executor, reduce_tree
-from squeak_dist.stages.planning import Plan, chain_steps
+from squeak_dist.stages.executors import Executor
+from squeak_dist.stages.planning import Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
 
 
@@ -103,14 +103,12 @@ def solve_directly(
     mu : float, optional
         Ridge penalty; by GCV on all rows by default.
     """
-    branches = []
-    for chain in plan.tree.chains:
-        sums: Any = None
-        for step in chain_steps(chain, plan):
-            sums = executor.call(_sums_task, sums, [encoded[i] for i in step], nystrom)
-        branches.append(sums)
-    total = reduce_tree(
-        executor, branches, plan.tree.levels, lambda nodes, level, index: (_add_sums, nodes)
+    total = sum_rows(
+        executor,
+        encoded,
+        plan,
+        lambda sums, tables, step: (_sums_task, sums, tables, nystrom),
+        _add_sums,
     )
     solution = executor.call(_solve_task, total, nystrom, kernel, dictionary, mu)
     return executor.gather("solve", solution)
