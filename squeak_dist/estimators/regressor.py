@@ -1,4 +1,4 @@
-"""scikit-learn faces of the model, and :func:`fit`, which makes one in a line."""
+"""Kernel ridge regression on a dictionary, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import NotFittedError as SklearnNotFittedError
-from sklearn.utils import check_random_state
+from sklearn.base import RegressorMixin
 
-from squeak_dist._typing import Float64Array, FloatArray
-from squeak_dist.dictionary import Dictionary
+from squeak_dist._typing import Float64Array
 from squeak_dist.distributed import (
     Evaluation,
     Progress,
@@ -24,21 +21,15 @@ from squeak_dist.distributed import (
     read_source,
     write_dual_weights,
 )
-from squeak_dist.errors import InvalidParameterError, SqueakError
+from squeak_dist.estimators.base import SqueakEstimator, adopt
 from squeak_dist.kernels import Kernel
-from squeak_dist.model import FittedModel
-from squeak_dist.stages import FitParameters
-from squeak_dist.store import load_model, save_model
+from squeak_dist.store import save_model
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
-    """The estimator has no model yet."""
-
-
-class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
     """Nyström kernel ridge regression on a dictionary that SQUEAK chooses.
 
     One pass over the data keeps a dictionary of essential rows, chosen by ridge
@@ -236,7 +227,7 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
-        _adopt(self, fit_source(source, parameters, client=client, progress=progress))
+        adopt(self, fit_source(source, parameters, client=client, progress=progress))
         return self
 
     def predict(self, X: Any) -> Any:
@@ -361,21 +352,6 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         write_dual_weights(model, source, path, storage_options=storage_options, client=client)
 
     @property
-    def dictionary_(self) -> Dictionary:
-        """The rows kept."""
-        return self._fitted().dictionary
-
-    @property
-    def components_(self) -> FloatArray:
-        """The points of the dictionary, encoded."""
-        return self._fitted().dictionary.points
-
-    @property
-    def component_indices_(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Row numbers of the dictionary in the training data."""
-        return self._fitted().dictionary.indices
-
-    @property
     def dual_coef_(self) -> Float64Array:
         """Coefficients of the dictionary's kernel columns."""
         model = self._fitted()
@@ -388,32 +364,9 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return float(model.target_mean[0]) if model.single_output else model.target_mean
 
     @property
-    def kernel_(self) -> Kernel:
-        """The kernel, in the units of the encoded rows."""
-        return self._fitted().kernel
-
-    @property
-    def gamma_(self) -> float:
-        """Leverage regularization that the dictionary is accurate for."""
-        return self._fitted().dictionary.gamma
-
-    @property
     def mu_(self) -> float:
         """Ridge penalty."""
         return self._fitted().mu
-
-    @property
-    def effective_dimension_(self) -> float:
-        """The dictionary's estimate of d_eff(γ)."""
-        return float(self._fitted().report["effective_dimension"])
-
-    @property
-    def report_(self) -> Mapping[str, Any]:
-        """The record of the fit."""
-        return self._fitted().report
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -421,28 +374,6 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = self.missing != "raise"
         tags.input_tags.string = True
         return tags
-
-    def check_parameters(self) -> None:
-        """Check the parameters without any data.
-
-        Raises
-        ------
-        InvalidParameterError
-            For a parameter outside its range.
-        """
-        self._parameters()
-
-    def _parameters(self) -> FitParameters:
-        given = self.get_params(deep=False)
-        return FitParameters(seed=_seed(given.pop("random_state")), **given)
-
-    def _fitted(self) -> FittedModel:
-        if not hasattr(self, "model_"):
-            raise NotFittedError(
-                f"This {type(self).__name__} instance is not fitted yet; call fit first, or load "
-                f"a model with squeak_dist.load"
-            )
-        return self.model_
 
     def _test_source(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
         """Cut test data as the training data were."""
@@ -459,130 +390,3 @@ class SqueakRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             features=None if model.unnamed_features else list(model.encoding.labels),
             sample_weight=sample_weight,
         )
-
-
-def _seed(random_state: Any) -> int:
-    """Return a seed: the given one, or one drawn."""
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        return int(random_state)
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31 - 1))
-    if random_state is None or isinstance(random_state, np.random.RandomState):
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    raise InvalidParameterError(
-        f"random_state must be an integer ≥ 0, a numpy Generator or RandomState, or None; got "
-        f"{random_state!r}"
-    )
-
-
-def fit(
-    X: Any,
-    y: Any = None,
-    *,
-    target: Any = None,
-    features: Sequence[Hashable] | None = None,
-    sample_weight: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    client: Client | None = None,
-    progress: Progress | None = None,
-    **parameters: Any,
-) -> SqueakRegressor:
-    """Fit a kernel ridge regression to a table of any size.
-
-    Parameters
-    ----------
-    X, y, target, features, sample_weight, storage_options, client, progress
-        As in :meth:`SqueakRegressor.fit`.
-    **parameters
-        Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
-        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``missing``, ….
-
-    Returns
-    -------
-    SqueakRegressor
-        Fitted.
-
-    Raises
-    ------
-    SqueakError
-        See :meth:`SqueakRegressor.fit`.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd, squeak_dist
-    >>> frame = pd.DataFrame({"x": np.linspace(0, 6, 300)})
-    >>> frame["y"] = np.sin(frame["x"])
-    >>> model = squeak_dist.fit(frame, target="y")
-    >>> bool(abs(model.predict(pd.DataFrame({"x": [1.0]}))[0] - np.sin(1)) < 0.01)
-    True
-    """
-    return SqueakRegressor(**parameters).fit(
-        X,
-        y,
-        sample_weight,
-        target=target,
-        features=features,
-        storage_options=storage_options,
-        client=client,
-        progress=progress,
-    )
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    kernel: Kernel | None = None,
-) -> SqueakRegressor:
-    """Load a model that :meth:`SqueakRegressor.save` wrote.
-
-    Parameters
-    ----------
-    path : str or path
-        A directory, a ``.zip`` file or any fsspec URL.
-    storage_options : mapping, optional
-        For a URL: passed to fsspec.
-    kernel : Kernel, optional
-        The kernel object, for a model fitted with one that is not built in.
-
-    Returns
-    -------
-    SqueakRegressor
-        Ready to predict, to the same bits; its parameters are those of the fit
-        as far as the store knows them.
-
-    Raises
-    ------
-    StoreError
-        If there is nothing, or something else, or it is incomplete or damaged.
-    """
-    model = load_model(path, storage_options=storage_options, kernel=kernel)
-    return _estimator_of(model)
-
-
-def _estimator_of(model: FittedModel) -> SqueakRegressor:
-    estimator = SqueakRegressor(
-        kernel=model.kernel,
-        mu=model.mu,
-        gamma=model.dictionary.gamma,
-        epsilon=model.epsilon,
-        qbar=model.dictionary.qbar,
-        approximation=model.approximation,
-        missing=model.encoding.missing,
-        standardize=model.encoding.standardize,
-        dtype=model.encoding.dtype,
-        random_state=model.seed,
-    )
-    _adopt(estimator, model)
-    return estimator
-
-
-def _adopt(estimator: SqueakRegressor, model: FittedModel) -> None:
-    """Make an estimator the face of a model."""
-    labels = model.encoding.labels
-    estimator.model_ = model
-    estimator.n_features_in_ = len(labels)
-    if all(isinstance(label, str) for label in labels) and not model.unnamed_features:
-        estimator.feature_names_in_ = np.array(labels, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_

@@ -1,0 +1,110 @@
+"""What all estimators share: the dictionary's attributes, parameters and names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils import check_random_state
+
+from squeak_dist._typing import FloatArray
+from squeak_dist.dictionary import Dictionary
+from squeak_dist.errors import InvalidParameterError, SqueakError
+from squeak_dist.kernels import Kernel
+from squeak_dist.stages import FitParameters
+
+
+class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
+    """The estimator has no model yet."""
+
+
+class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose ``model_`` is a frozen value with a dictionary in it."""
+
+    @property
+    def dictionary_(self) -> Dictionary:
+        """The rows kept."""
+        return self._fitted().dictionary
+
+    @property
+    def components_(self) -> FloatArray:
+        """The points of the dictionary, encoded."""
+        return self._fitted().dictionary.points
+
+    @property
+    def component_indices_(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Row numbers of the dictionary in the training data."""
+        return self._fitted().dictionary.indices
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel, in the units of the encoded rows."""
+        return self._fitted().kernel
+
+    @property
+    def gamma_(self) -> float:
+        """Leverage regularization that the dictionary is accurate for."""
+        return self._fitted().dictionary.gamma
+
+    @property
+    def effective_dimension_(self) -> float:
+        """The dictionary's estimate of d_eff(γ)."""
+        return float(self._fitted().report["effective_dimension"])
+
+    @property
+    def report_(self) -> Mapping[str, Any]:
+        """The record of the fit."""
+        return self._fitted().report
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def check_parameters(self) -> None:
+        """Check the parameters without any data.
+
+        Raises
+        ------
+        InvalidParameterError
+            For a parameter outside its range.
+        """
+        self._parameters()
+
+    def _parameters(self) -> FitParameters:
+        given = self.get_params(deep=False)
+        return FitParameters(seed=_seed(given.pop("random_state")), **given)
+
+    def _fitted(self) -> Any:
+        if not hasattr(self, "model_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet; call fit first, or load "
+                f"a model with squeak_dist.load"
+            )
+        return self.model_
+
+
+def _seed(random_state: Any) -> int:
+    """Return a seed: the given one, or one drawn."""
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    raise InvalidParameterError(
+        f"random_state must be an integer ≥ 0, a numpy Generator or RandomState, or None; got "
+        f"{random_state!r}"
+    )
+
+
+def adopt(estimator: SqueakEstimator, model: Any) -> None:
+    """Make an estimator the face of a model."""
+    labels = model.encoding.labels
+    estimator.model_ = model
+    estimator.n_features_in_ = len(labels)
+    if all(isinstance(label, str) for label in labels) and not model.unnamed_features:
+        estimator.feature_names_in_ = np.array(labels, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
