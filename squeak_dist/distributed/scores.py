@@ -107,7 +107,7 @@ def evaluate_source(
     MissingValuesError, InvalidParameterError
         For missing or negative weights.
     """
-    shared = delayed(model, traverse=False)
+    shared = delayed(model.for_predictions(), traverse=False)
     leaves = [delayed(_score_sums)(shared, table) for table in source.tables]
     for level in balanced_levels(len(leaves), 8):
         leaves = [delayed(_merge_sums)([leaves[i] for i in group]) for group in level]
@@ -132,7 +132,7 @@ def _score_sums(model: FittedModel, table: Table) -> Float64Array:
         return np.zeros((7, table.targets.shape[1]))
     with single_blas_thread():
         predicted = model.predict_encoded(X)
-        linear = X.astype(np.float64) @ model.linear_coefficients + model.target_mean
+        linear = model.baseline_encoded(X)
     total = weights.sum()
     mean = weights @ y / total
     errors = [y - mean, y - predicted, y - linear, y - model.target_mean]

@@ -6,7 +6,8 @@ driver.
 """
 
 from squeak_dist.stages.executors import Executor, PlainExecutor
-from squeak_dist.stages.fitting import fit_tables, projected_bytes
+from squeak_dist.stages.fitting import fit_tables
+from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 
 __all__ = ["Executor", "FitParameters", "PlainExecutor", "fit_tables", "projected_bytes"]
