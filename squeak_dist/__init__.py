@@ -14,7 +14,9 @@ from squeak_dist._version import __version__
 
 if TYPE_CHECKING:
     from squeak_dist.distributed import Evaluation as Evaluation
+    from squeak_dist.estimators import SqueakPCA as SqueakPCA
     from squeak_dist.estimators import SqueakRegressor as SqueakRegressor
+    from squeak_dist.estimators import SqueakTransformer as SqueakTransformer
     from squeak_dist.estimators import fit as fit
     from squeak_dist.estimators import load as load
     from squeak_dist.kernels import RBF as RBF
@@ -30,6 +32,8 @@ _HOMES = {
     "fit": "estimators",
     "load": "estimators",
     "SqueakRegressor": "estimators",
+    "SqueakTransformer": "estimators",
+    "SqueakPCA": "estimators",
     "Evaluation": "distributed",
     "Kernel": "kernels",
     "RBF": "kernels",

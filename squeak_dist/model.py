@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -91,6 +91,8 @@ class FittedModel:
     seed: int
     approximation: str
     report: Mapping[str, Any] = field(default_factory=dict)
+
+    estimator_name: ClassVar[str] = "SqueakRegressor"
 
     def __repr__(self) -> str:
         targets = ", ".join(map(repr, self.target_names))

@@ -183,6 +183,15 @@ def solution_map(kernel: Kernel, dictionary: Dictionary, approximation: str) -> 
     return projected_map(kernel, dictionary.points[distinct_rows(dictionary.points)])
 
 
+def in_double(nystrom: NystromMap) -> NystromMap:
+    """Return the same map, T unchanged, evaluated in float64."""
+    if nystrom.points.dtype == np.float64:
+        return nystrom
+    forward = forward_substitution(nystrom.factor, np.dtype(np.float64))
+    points = nystrom.points.astype(np.float64)
+    return NystromMap(nystrom.kernel, points, nystrom.factor, forward)
+
+
 def on_dictionary(coefficients: Float64Array, dictionary: Dictionary) -> Float64Array:
     """Return coefficients of the points of :func:`solution_map` as those of the dictionary.
 

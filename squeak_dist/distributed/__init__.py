@@ -6,6 +6,12 @@ a worker outside Dask's own results, so that a lost worker costs time alone.
 """
 
 from squeak_dist.distributed.executor import DaskExecutor, Progress, active_client, fit_source
+from squeak_dist.distributed.features import (
+    fit_components_source,
+    fit_features_source,
+    is_lazy,
+    transform_collection,
+)
 from squeak_dist.distributed.predictions import (
     as_fitted,
     predict_collection,
@@ -14,7 +20,13 @@ from squeak_dist.distributed.predictions import (
     write_dual_weights,
 )
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
-from squeak_dist.distributed.sources import Source, as_rows, read_parquet, read_source
+from squeak_dist.distributed.sources import (
+    Source,
+    as_rows,
+    read_features,
+    read_parquet,
+    read_source,
+)
 
 __all__ = [
     "DaskExecutor",
@@ -26,11 +38,16 @@ __all__ = [
     "as_fitted",
     "as_rows",
     "evaluate_source",
+    "fit_components_source",
+    "fit_features_source",
     "fit_source",
+    "is_lazy",
     "predict_collection",
     "predict_frame",
     "predict_rows",
+    "read_features",
     "read_parquet",
     "read_source",
+    "transform_collection",
     "write_dual_weights",
 ]

@@ -211,6 +211,24 @@ def compute(handle: Any, client: Client | None = None) -> Any:
             return dask.compute(handle)[0]
 
 
+@contextmanager
+def active_executor(
+    client: Client | None, progress: Progress | None = None
+) -> Iterator[DaskExecutor]:
+    """Yield the executor to run on: the active client, or local threads.
+
+    Raises
+    ------
+    VersionMismatchError, ClusterError
+        If it cannot do the work.
+    """
+    with active_client(client) as chosen:
+        if chosen is not None:
+            _wait_for_a_worker(chosen)
+            check_versions(chosen)
+        yield DaskExecutor(chosen, progress)
+
+
 def _wait_for_a_worker(client: Client) -> None:
     if client.status != "running":
         return  # check_versions says so
@@ -265,12 +283,9 @@ def fit_source(
     DataError
         After the profile, for what only the values show.
     """
-    with active_client(client) as chosen:
-        if chosen is not None:
-            _wait_for_a_worker(chosen)
-            check_versions(chosen)
+    with active_executor(client, progress) as executor:
         return fit_tables(
-            DaskExecutor(chosen, progress),
+            executor,
             source.tables,
             source.schema,
             parameters,

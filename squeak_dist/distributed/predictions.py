@@ -18,6 +18,7 @@ from squeak_dist.distributed.executor import compute
 from squeak_dist.distributed.rows import as_rows
 from squeak_dist.distributed.sources import Source, check_collection, read_parquet
 from squeak_dist.errors import DataError, LengthMismatchError
+from squeak_dist.feature_model import FeatureModel
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
 from squeak_dist.store import DualWeightsWriter, create_dual_weights, finish_dual_weights
@@ -60,7 +61,7 @@ def predict_collection(model: FittedModel, X: Any) -> Any:
     return predict_rows(model, X if isinstance(X, pd.DataFrame) else as_rows(X))
 
 
-def as_fitted(model: FittedModel, X: Any) -> Any:
+def as_fitted(model: FittedModel | FeatureModel, X: Any) -> Any:
     """Return X as an array where the fit saw an array, and as a frame where it saw names.
 
     Raises
@@ -82,14 +83,14 @@ def _opened(X: Any) -> Any:
     return X
 
 
-def _as_array(model: FittedModel, X: Any) -> Any:
+def _as_array(model: FittedModel | FeatureModel, X: Any) -> Any:
     if isinstance(X, dd.DataFrame):
         return X.to_dask_array()
     X = X.to_numpy() if isinstance(X, pd.DataFrame) else X
-    return X if isinstance(X, da.Array) else _of_right_width(model, as_rows(X))
+    return _of_right_width(model, X if isinstance(X, da.Array) else as_rows(X))
 
 
-def _as_frame(model: FittedModel, X: Any) -> Any:
+def _as_frame(model: FittedModel | FeatureModel, X: Any) -> Any:
     labels = list(model.encoding.labels)
     if isinstance(X, (dd.DataFrame, pd.DataFrame)):
         return X
@@ -98,18 +99,19 @@ def _as_frame(model: FittedModel, X: Any) -> Any:
     return pd.DataFrame(_of_right_width(model, as_rows(X)), columns=labels)
 
 
-def _check_frame(model: FittedModel, X: Any) -> None:
+def _check_frame(model: FittedModel | FeatureModel, X: Any) -> None:
     if isinstance(X, (dd.DataFrame, pd.DataFrame)):
         model.encoding.check_columns(list(X.columns), dict(zip(X.columns, X.dtypes, strict=True)))
 
 
-def _of_right_width(model: FittedModel, X: Any) -> Any:
+def _of_right_width(model: FittedModel | FeatureModel, X: Any) -> Any:
     """Return X if it has as many columns as the fit saw; the words are scikit-learn's."""
     expected = len(model.encoding.labels)
     if X.ndim != 2 or X.shape[1] != expected:
         got = X.shape[1] if X.ndim == 2 else "no"
         raise DataError(
-            f"X has {got} features, but SqueakRegressor is expecting {expected} features as input"
+            f"X has {got} features, but {model.estimator_name} is expecting {expected} features "
+            f"as input"
         )
     return X
 

@@ -15,10 +15,10 @@ from squeak_dist.distributed.arrays import array_source
 from squeak_dist.distributed.frames import dask_frame_source
 from squeak_dist.distributed.memory import frame_source, rows_source
 from squeak_dist.distributed.rows import as_rows
-from squeak_dist.distributed.schema import Source
+from squeak_dist.distributed.schema import NO_TARGETS, Source
 from squeak_dist.errors import ColumnTypeError, DataError, InvalidParameterError
 
-__all__ = ["Source", "as_rows", "check_collection", "read_parquet", "read_source"]
+__all__ = ["Source", "as_rows", "check_collection", "read_features", "read_parquet", "read_source"]
 
 
 def read_source(
@@ -71,6 +71,36 @@ def read_source(
     if isinstance(X, pd.DataFrame):
         return frame_source(X, y, target, features, sample_weight)
     return rows_source(X, y, sample_weight)
+
+
+def read_features(
+    X: Any,
+    *,
+    features: Sequence[Hashable] | None = None,
+    sample_weight: Any = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Source:
+    """Cut a collection into partitions of features and weights, without targets.
+
+    Parameters are those of :func:`read_source`.
+
+    Raises
+    ------
+    DataError, ColumnTypeError, LengthMismatchError, InvalidParameterError
+        For whatever can be seen without reading the data.
+    """
+    if isinstance(X, (str, os.PathLike)):
+        X = read_parquet(X, storage_options)
+    check_collection(X)
+    if features is not None and not hasattr(X, "columns"):
+        raise InvalidParameterError(
+            "an array has no column names: pass only the columns to learn from, without features="
+        )
+    if hasattr(X, "columns"):
+        return read_source(X, target=NO_TARGETS, features=features, sample_weight=sample_weight)
+    X = X if isinstance(X, da.Array) else as_rows(X)
+    # No columns, cut as X is: an array of targets that has none.
+    return read_source(X, X[:, :0] if X.ndim == 2 else X, sample_weight=sample_weight)
 
 
 def _check_given_once(y: Any, target: Any) -> None:

@@ -2,6 +2,16 @@
 
 from squeak_dist.estimators.base import NotFittedError, SqueakEstimator
 from squeak_dist.estimators.front import fit, load
+from squeak_dist.estimators.pca import SqueakPCA
 from squeak_dist.estimators.regressor import SqueakRegressor
+from squeak_dist.estimators.transformer import SqueakTransformer
 
-__all__ = ["NotFittedError", "SqueakEstimator", "SqueakRegressor", "fit", "load"]
+__all__ = [
+    "NotFittedError",
+    "SqueakEstimator",
+    "SqueakPCA",
+    "SqueakRegressor",
+    "SqueakTransformer",
+    "fit",
+    "load",
+]

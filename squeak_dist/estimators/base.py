@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,6 +23,8 @@ class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
 
 class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose ``model_`` is a frozen value with a dictionary in it."""
+
+    _own_parameters: ClassVar[tuple[str, ...]] = ()  # that FitParameters does not have
 
     @property
     def dictionary_(self) -> Dictionary:
@@ -74,6 +76,8 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _parameters(self) -> FitParameters:
         given = self.get_params(deep=False)
+        for name in self._own_parameters:
+            del given[name]
         return FitParameters(seed=_seed(given.pop("random_state")), **given)
 
     def _fitted(self) -> Any:

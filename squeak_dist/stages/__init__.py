@@ -6,8 +6,17 @@ driver.
 """
 
 from squeak_dist.stages.executors import Executor, PlainExecutor
+from squeak_dist.stages.features import fit_components, fit_features
 from squeak_dist.stages.fitting import fit_tables
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 
-__all__ = ["Executor", "FitParameters", "PlainExecutor", "fit_tables", "projected_bytes"]
+__all__ = [
+    "Executor",
+    "FitParameters",
+    "PlainExecutor",
+    "fit_components",
+    "fit_features",
+    "fit_tables",
+    "projected_bytes",
+]
