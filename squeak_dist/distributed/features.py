@@ -69,10 +69,12 @@ def fit_components_source(
 
     Parameters
     ----------
-    source, parameters, client, progress
+    source, parameters
         As in :func:`fit_features_source`; so are the errors.
     n_components : int or None
         How many; None for all.
+    client, progress
+        As in :func:`fit_features_source`.
     """
     with active_executor(client, progress) as executor:
         return fit_components(
