@@ -97,7 +97,7 @@ class FeatureModel:
 
     @cached_property
     def _map(self) -> NystromMap:
-        return in_double(solution_map(self.kernel, self.dictionary, self.approximation))
+        return solution_map(self.kernel, in_double(self.dictionary), self.approximation)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,41 +13,7 @@ from squeak_dist.linalg import solve_lower_transposed, symmetrize
 from squeak_dist.nystrom import NystromMap
 from squeak_dist.solvers import NormalEquations, add_normal_equations, normal_equations
 
-# Eigenvalues below this share of the largest are rounding in the sums.
-_ROUNDING = {"float32": 1e-6, "float64": 1e-12}
-
-
-@dataclass(frozen=True, eq=False)
-class CentredMap(NystromMap):
-    """Features z(x) − shift.
-
-    Parameters
-    ----------
-    kernel, points, factor, forward
-        As in :class:`~squeak_dist.nystrom.NystromMap`.
-    shift : ndarray of float64, shape (m,)
-        About the mean of z: products of raw features would lose in float32 what is
-        small beside their mean.
-    """
-
-    shift: Float64Array
-
-    def blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield (rows, Z − shift of these rows) over blocks of X, in one reused buffer."""
-        shift = self.shift.astype(self.points.dtype)
-        for rows, Z in super().blocks(X):
-            Z -= shift
-            yield rows, Z
-
-
-def centred_map(nystrom: NystromMap, X: FloatArray) -> CentredMap:
-    """Return the map less its mean over some rows, a thousand or so."""
-    shift = np.zeros(len(nystrom))
-    for _, Z in nystrom.blocks(X):
-        shift += Z.sum(axis=0, dtype=np.float64)
-    return CentredMap(
-        nystrom.kernel, nystrom.points, nystrom.factor, nystrom.forward, shift / max(1, len(X))
-    )
+_ROUNDING = 1e-12  # of the largest eigenvalue: what the sums leave a meaning
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +23,7 @@ class Scatter:
     Parameters
     ----------
     equations : NormalEquations
-        Of the shifted features, with 1 as the target: Σ v z zᵀ, Σ v z and Σ v.
+        Of the features, with 1 as the target: Σ v z zᵀ, Σ v z and Σ v.
     diagonal : float
         Σ v k(x, x).
     """
@@ -68,7 +33,7 @@ class Scatter:
 
 
 def add_rows(
-    nystrom: CentredMap,
+    nystrom: NystromMap,
     X: FloatArray,
     row_weights: Float64Array | None = None,
     start: Scatter | None = None,
@@ -77,8 +42,9 @@ def add_rows(
 
     Parameters
     ----------
-    nystrom : CentredMap
-        Map of m features.
+    nystrom : NystromMap
+        Map of m features, in float64: in float32 the products would lose what is small
+        beside the mean of the features.
     X : ndarray of shape (n, d)
         Encoded rows.
     row_weights : ndarray of shape (n,), optional
@@ -91,7 +57,8 @@ def add_rows(
     Cost: n m kernel entries and 3 n m² / 2 multiply-adds.
     """
     sums = None if start is None else start.equations
-    diagonal = kernel_diag(nystrom.kernel, X).astype(np.float64)
+    X = X.astype(np.float64, copy=False)
+    diagonal = kernel_diag(nystrom.kernel, X)
     added = float(diagonal.sum() if row_weights is None else diagonal @ row_weights)
     return Scatter(
         normal_equations(nystrom, X, np.ones((len(X), 1)), row_weights, sums),
@@ -133,13 +100,13 @@ class Components:
 
 
 def principal_components(
-    nystrom: CentredMap, sums: Scatter, n_components: int | None = None
+    nystrom: NystromMap, sums: Scatter, n_components: int | None = None
 ) -> Components:
     """Return the principal components of the rows summed.
 
     Parameters
     ----------
-    nystrom : CentredMap
+    nystrom : NystromMap
         What the sums were made with.
     sums : Scatter
         Over all rows.
@@ -156,14 +123,13 @@ def principal_components(
     Cost: about 9 m³. The sign of a component is such that its largest score, by size,
     among the points of the dictionary is positive.
     """
-    centred, mean, total = _centred(nystrom, sums)
+    centred, mean, total = _centred(sums)
     if not np.isfinite(centred).all():
         raise NumericalError("the sums of the features are not finite; rescale the columns")
     values, vectors = np.linalg.eigh(centred)
     values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
     if n_components is None:
-        floor = _ROUNDING[nystrom.points.dtype.name] * values[0]
-        n_components = max(1, int(np.count_nonzero(values > floor)))
+        n_components = max(1, int(np.count_nonzero(values > _ROUNDING * values[0])))
     values, vectors = values[:n_components], vectors[:, :n_components]
     vectors = vectors * _signs((nystrom.factor - mean) @ vectors)
     weight, rows = float(sums.equations.target_square[0]), sums.equations.rows
@@ -176,15 +142,13 @@ def principal_components(
     )
 
 
-def _centred(nystrom: CentredMap, sums: Scatter) -> tuple[Float64Array, Float64Array, float]:
+def _centred(sums: Scatter) -> tuple[Float64Array, Float64Array, float]:
     """Return Σ v (z − z̄)(z − z̄)ᵀ, z̄, and Σ v ‖φ(x) − φ̄‖² with z̄ for φ̄."""
     gram = symmetrize(sums.equations.gram)
     weight, moment = float(sums.equations.target_square[0]), sums.equations.moment[:, 0]
-    shift = nystrom.shift
-    explained = np.trace(gram) + 2 * shift @ moment + weight * shift @ shift
-    unexplained = max(0.0, sums.diagonal - float(explained))
-    centred = gram - np.outer(moment, moment) / weight
-    return centred, shift + moment / weight, float(np.trace(centred)) + unexplained
+    unexplained = max(0.0, sums.diagonal - float(np.trace(gram)))
+    gram -= np.outer(moment, moment) / weight
+    return gram, moment / weight, float(np.trace(gram)) + unexplained
 
 
 def _signs(scores: Float64Array) -> Float64Array:

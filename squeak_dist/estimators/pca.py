@@ -25,8 +25,7 @@ class SqueakPCA(LazyTransform, FeatureEstimator):
     ----------
     n_components : int or None, default None
         Components to keep, at most one per point of the dictionary. None: all whose
-        eigenvalue rounding leaves a meaning (1e-6 of the largest in float32, 1e-12 in
-        float64).
+        eigenvalue rounding leaves a meaning (1e-12 of the largest).
     kernel : str or Kernel, default "rbf"
         ``"rbf"``, ``"matern"`` (ν = 3/2), ``"laplacian"``, ``"polynomial"``,
         ``"linear"``, ``"cosine"``, or an object with ``kernel(X, Y)`` and
@@ -60,8 +59,7 @@ class SqueakPCA(LazyTransform, FeatureEstimator):
         Divide numeric columns by their standard deviation; ``"auto"``: where the
         length scale is ``"auto"``. Columns are always centred.
     dtype : {"float32", "float64"}, default "float32"
-        Of encoded rows, of the products in the covariance, and of the scores; sums are
-        float64 always.
+        Of encoded rows and scores; what is between them is float64 always.
     random_state : int, Generator, RandomState or None, default 0
         Seed, at least 0. The same seed gives the same bits on any number of workers.
 

@@ -51,7 +51,7 @@ class SqueakTransformer(LazyTransform, FeatureEstimator):
         Divide numeric columns by their standard deviation; ``"auto"``: where the
         length scale is ``"auto"``. Columns are always centred.
     dtype : {"float32", "float64"}, default "float32"
-        Of encoded rows and features.
+        Of encoded rows and features; what is between them is float64 always.
     random_state : int, Generator, RandomState or None, default 0
         Seed, at least 0. The same seed gives the same bits on any number of workers.
 

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from squeak_dist._typing import FloatArray
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.linalg import single_blas_thread
-from squeak_dist.nystrom import NystromMap
+from squeak_dist.nystrom import NystromMap, in_double
 from squeak_dist.principal import (
-    CentredMap,
     Components,
     Scatter,
     add_rows,
     add_scatters,
-    centred_map,
     principal_components,
 )
 from squeak_dist.squeak import dictionary_effective_dimension
@@ -29,8 +26,6 @@ from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import sum_rows
 from squeak_dist.stages.records import peak_memory
 from squeak_dist.stages.solving import map_task
-
-_CENTRE_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +80,7 @@ def fit_features(
     learned = learn_dictionary(executor, tables, parameters, n_outputs=0)
     kernel, dictionary = executor.share(learned.plan.kernel), learned.root.dictionary
     shared = executor.share(dictionary)
-    nystrom = executor.call(map_task, kernel, shared, parameters.approximation)
+    nystrom = executor.call(_map_task, kernel, shared, parameters.approximation)
     facts: _Facts = executor.gather(
         "solve", executor.call(_map_facts_task, nystrom, kernel, shared)
     )
@@ -148,17 +143,15 @@ def _solve(
 ) -> _Facts:
     plan = learned.plan
     kernel, shared = executor.share(plan.kernel), executor.share(learned.root.dictionary)
-    sample, _ = plan.encoding.encode(learned.profile.sample.features)
-    nystrom = executor.call(map_task, kernel, shared, parameters.approximation)
-    centred = executor.call(_centre_task, nystrom, executor.share(sample[:_CENTRE_ROWS]))
+    nystrom = executor.call(_map_task, kernel, shared, parameters.approximation)
     sums = sum_rows(
         executor,
         learned.encoded,
         plan,
-        lambda sums, tables, step: (_sums_task, sums, tables, centred),
+        lambda sums, tables, step: (_sums_task, sums, tables, nystrom),
         _add_sums,
     )
-    handle = executor.call(_components_task, sums, centred, kernel, shared, n_components)
+    handle = executor.call(_components_task, sums, nystrom, kernel, shared, n_components)
     facts: _Facts = executor.gather("solve", handle)
     return facts
 
@@ -184,18 +177,17 @@ def _report(learned: Learned, facts: _Facts, task: str) -> dict[str, Any]:
     }
 
 
+def _map_task(kernel: Kernel, dictionary: Dictionary, approximation: str) -> NystromMap:
+    return map_task(kernel, in_double(dictionary), approximation)
+
+
 def _map_facts_task(nystrom: NystromMap, kernel: Kernel, dictionary: Dictionary) -> _Facts:
     """Return what there is to report; ``nystrom`` is there to fail now, not at transform."""
     with single_blas_thread():
         return _Facts(dictionary_effective_dimension(kernel, dictionary), peak_memory())
 
 
-def _centre_task(nystrom: NystromMap, X: FloatArray) -> CentredMap:
-    with single_blas_thread():
-        return centred_map(nystrom, X)
-
-
-def _sums_task(sums: _Sums | None, tables: list[EncodedTable], nystrom: CentredMap) -> _Sums:
+def _sums_task(sums: _Sums | None, tables: list[EncodedTable], nystrom: NystromMap) -> _Sums:
     scatter = None if sums is None else sums.scatter
     with single_blas_thread():
         for table in tables:
@@ -213,7 +205,7 @@ def _add_sums(parts: list[_Sums]) -> _Sums:
 
 def _components_task(
     sums: _Sums,
-    nystrom: CentredMap,
+    nystrom: NystromMap,
     kernel: Kernel,
     dictionary: Dictionary,
     n_components: int | None,
