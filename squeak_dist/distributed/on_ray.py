@@ -124,14 +124,16 @@ class RayExecutor:
         total, report = len(self._pending), self._progress or _silent
         report(stage, 0, total)
         while self._pending:
+            before = len(self._pending)
             # What is done is let go: a reference keeps its value alive.
             _, self._pending = self._ray.wait(
                 self._pending,
-                num_returns=len(self._pending),
+                num_returns=before,
                 timeout=_POLL_SECONDS,
                 fetch_local=False,
             )
-            report(stage, total - len(self._pending), total)
+            if len(self._pending) < before:
+                report(stage, total - len(self._pending), total)
             if self._ray.wait([handle], timeout=0, fetch_local=False)[0]:
                 break  # after an error the rest need not be waited for
 

@@ -156,7 +156,7 @@ def write_dual_weights(
     path: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
-    client: Client | None = None,
+    client: Client | str | None = None,
 ) -> None:
     """Let the workers write w̃ = (y − f(x))/μ of every training row, chunk by chunk.
 
@@ -170,7 +170,7 @@ def write_dual_weights(
         A store of its own, which all workers reach.
     storage_options : mapping, optional
         Passed to fsspec.
-    client : distributed.Client, optional
+    client : distributed.Client or "ray", optional
         The current client by default.
 
     Raises

@@ -85,7 +85,7 @@ class Evaluation:
 
 
 def evaluate_source(
-    model: FittedModel, source: Source, *, client: Client | None = None
+    model: FittedModel, source: Source, *, client: Client | str | None = None
 ) -> Evaluation:
     """Score a model on a source in one pass.
 
@@ -95,7 +95,7 @@ def evaluate_source(
         The model.
     source : Source
         Test rows with their targets; rows without a target are left out.
-    client : distributed.Client, optional
+    client : distributed.Client or "ray", optional
         The current client by default.
 
     Raises
