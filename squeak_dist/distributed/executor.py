@@ -14,7 +14,7 @@ from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 
-from squeak_dist.distributed.on_ray import RAY, RayExecutor, compute_on_ray
+from squeak_dist.distributed.on_ray import RAY, RayExecutor
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import ClusterError, InsufficientMemoryError
 from squeak_dist.linalg import single_blas_thread
@@ -203,15 +203,25 @@ def active_client(client: Client | str | None) -> Iterator[Client | None]:
     yield found
 
 
-def compute(handle: Any, client: Client | str | None = None) -> Any:
-    """Return the value of one Delayed, on the active client, on Ray or on local threads."""
+@contextmanager
+def active_executor(
+    client: Client | str | None, progress: Progress | None = None
+) -> Iterator[Executor]:
+    """Yield the executor to run on: Ray, the active client, or local threads.
+
+    Raises
+    ------
+    VersionMismatchError, ClusterError
+        If it cannot do the work.
+    """
     if client == RAY:
-        return compute_on_ray(handle)
+        yield RayExecutor(progress)
+        return
     with active_client(client) as chosen:
         if chosen is not None:
-            return chosen.compute(handle).result()
-        with single_blas_thread():
-            return dask.compute(handle)[0]
+            _wait_for_a_worker(chosen)
+            check_versions(chosen)
+        yield DaskExecutor(chosen, progress)
 
 
 def _wait_for_a_worker(client: Client) -> None:
@@ -241,18 +251,6 @@ def _default_client() -> Client | None:
         return None
 
 
-@contextmanager
-def _executor(client: Client | str | None, progress: Progress | None) -> Iterator[Executor]:
-    if client == RAY:
-        yield RayExecutor(progress)
-        return
-    with active_client(client) as chosen:
-        if chosen is not None:
-            _wait_for_a_worker(chosen)
-            check_versions(chosen)
-        yield DaskExecutor(chosen, progress)
-
-
 def fit_source(
     source: Source,
     parameters: FitParameters,
@@ -280,7 +278,7 @@ def fit_source(
     DataError
         After the profile, for what only the values show.
     """
-    with _executor(client, progress) as executor:
+    with active_executor(client, progress) as executor:
         return fit_tables(
             executor,
             source.tables,

@@ -49,11 +49,11 @@ class RayExecutor:
 
     def __init__(self, progress: Callable[[str, int, int], None] | None = None) -> None:
         self._ray = connected_ray()
-        self._run = self._ray.remote(retry_exceptions=False)(_run_task)
+        self._run = self._ray.remote(num_returns=2, retry_exceptions=False)(_run_task)
         self._progress = progress
         self._versions = _versions()
         self._tables: dict[str, Any] = {}
-        self._pending: list[Any] = []  # tasks not known to be done
+        self._pending: list[Any] = []  # one small reference per task; it keeps no value alive
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Submit function(*args); return its object reference."""
@@ -61,8 +61,8 @@ class RayExecutor:
         packed = tuple(self._packed(arg, refs) for arg in args)
         name = function.__name__.strip("_")
         task = self._run.options(name=f"squeak_{name}")
-        handle = task.remote(self._versions, function, packed, *refs)
-        self._pending.append(handle)
+        handle, done = task.remote(self._versions, function, packed, *refs)
+        self._pending.append(done)
         return handle
 
     def share(self, value: Any) -> Any:
@@ -77,7 +77,7 @@ class RayExecutor:
         """Wait for a handle; return its value."""
         try:
             with _plain_errors(self._ray, stage):
-                self._wait(stage, handle)
+                self._wait(stage)
                 return self._ray.get(handle)
         except BaseException:
             self._cancel()
@@ -110,37 +110,36 @@ class RayExecutor:
         return _Slot(len(refs) - 1)
 
     def _table(self, table: Any) -> Any:
-        """Store a partition of the user once: its own part of the graph, to be computed in a task.
-
-        Without the cut each partition would carry the graph of all.
-        """
+        """Store a partition of the user once, uncomputed: a task reads it."""
         if table.key not in self._tables:
-            (own,) = dask.optimize(table)
-            self._tables[table.key] = self._ray.put(own)
+            self._tables[table.key] = self._ray.put(own_graph(table))
         return self._tables[table.key]
 
-    def _wait(self, stage: str, handle: Any) -> None:
-        """Wait until a handle is there, or has failed; report how many tasks are done."""
+    def _wait(self, stage: str) -> None:
+        """Wait for all tasks or the first error; report how many are done."""
         total, report = len(self._pending), self._progress or _silent
         report(stage, 0, total)
         while self._pending:
-            before = len(self._pending)
-            # What is done is let go: a reference keeps its value alive.
-            _, self._pending = self._ray.wait(
-                self._pending,
-                num_returns=before,
-                timeout=_POLL_SECONDS,
-                fetch_local=False,
+            done, self._pending = self._ray.wait(
+                self._pending, num_returns=len(self._pending), timeout=_POLL_SECONDS
             )
-            if len(self._pending) < before:
+            if done:
+                self._ray.get(done)  # raises what a task raised
                 report(stage, total - len(self._pending), total)
-            if self._ray.wait([handle], timeout=0, fetch_local=False)[0]:
-                break  # after an error the rest need not be waited for
 
     def _cancel(self) -> None:
         for ref in self._pending:
             self._ray.cancel(ref)
         self._pending = []
+
+
+def own_graph(table: Any) -> Any:
+    """Return a Delayed with its own part of the graph alone.
+
+    A partition of a frame carries the graph of all: with 2,000 partitions 0.27 MB
+    each, and 1.7 kB when cut.
+    """
+    return dask.optimize(table)[0]
 
 
 @dataclass(frozen=True)
@@ -152,11 +151,11 @@ class _Slot:
 
 def _run_task(
     versions: dict[str, str], function: Callable[..., Any], packed: tuple[Any, ...], *values: Any
-) -> Any:
-    """Run a call in a worker of Ray; partitions are read here."""
+) -> tuple[Any, None]:
+    """Run a call in a worker of Ray, where partitions are read; the None says that it is done."""
     _check_versions(versions)
     read = [_read(value) for value in values]
-    return function(*(_unpacked(arg, read) for arg in packed))
+    return function(*(_unpacked(arg, read) for arg in packed)), None
 
 
 def _read(value: Any) -> Any:
@@ -208,20 +207,6 @@ def connected_ray() -> Any:
     return ray
 
 
-def compute_on_ray(handle: Any) -> Any:
-    """Return the value of one Delayed, by Ray's own scheduler of Dask graphs.
-
-    Raises
-    ------
-    ClusterError
-        As :func:`connected_ray`, or if workers died again and again.
-    """
-    ray = connected_ray()
-    scheduler = importlib.import_module("ray.util.dask").ray_dask_get
-    with _plain_errors(ray, "scoring"):
-        return dask.compute(handle, scheduler=scheduler)[0]
-
-
 @contextmanager
 def _plain_errors(ray: Any, stage: str) -> Iterator[None]:
     """Raise what a task raised, not Ray's wrapping of it."""
@@ -233,10 +218,13 @@ def _plain_errors(ray: Any, stage: str) -> Iterator[None]:
             cause = cause.cause
         if not isinstance(cause, ray.exceptions.RayError):
             raise cause from error
+        died = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
+        hint = (
+            ". Workers died repeatedly; mostly they ran out of memory: lower max_dictionary, use "
+            "smaller partitions, or give the nodes more memory"
+        )
         raise ClusterError(
-            f"Ray could not finish the {stage} stage: {cause}. Where workers died again and "
-            f"again, they mostly ran out of memory: lower max_dictionary, use smaller partitions, "
-            f"or give the nodes more memory"
+            f"Ray could not finish the {stage} stage: {cause}{hint * isinstance(cause, died)}"
         ) from error
 
 
