@@ -29,6 +29,8 @@ from squeak_dist.store import load_dual_weights
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'squeak-dist[ray]'")
 
+from ray.cluster_utils import Cluster  # noqa: E402
+
 pytestmark = pytest.mark.cluster
 
 ROWS = 2500  # of a partition
@@ -80,15 +82,23 @@ def _functions_of_this_file_on_workers():
 
 
 @pytest.fixture(scope="module")
-def _two_cpus():
-    """A Ray of two worker processes."""
-    options = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
-    ray.init(num_cpus=2, log_to_driver=False, **options)
-    yield
-    ray.shutdown()
+def two_nodes():
+    """A Ray of two nodes with a worker process each; the second one as a value, to be lost."""
+    options = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
+    soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    head = options | {"include_dashboard": False, "_system_config": soon}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        second = cluster.add_node(**options)
+        ray.init(address=cluster.address, log_to_driver=False)
+        cluster.wait_for_nodes()
+        yield cluster, second
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
 
 
-on_two_cpus = pytest.mark.usefixtures("_two_cpus")
+on_two_nodes = pytest.mark.usefixtures("two_nodes")
 
 
 def fit(name, **more):
@@ -97,10 +107,30 @@ def fit(name, **more):
     return squeak_dist.fit(collection(), client="ray", **CASES[name], **SETTINGS, **more)
 
 
+# --- before Ray runs --------------------------------------------------------------------------
+
+
+def test_without_a_connection_nothing_is_started():
+    with pytest.raises(ClusterError, match=r"ray\.init\(\)"):
+        squeak_dist.fit(*arrays(), client="ray")
+    assert not ray.is_initialized()
+
+
+def test_without_the_package_the_error_names_the_extra():
+    script = (
+        "import sys; sys.modules['ray'] = None\n"
+        "import numpy as np, squeak_dist\n"
+        "try: squeak_dist.fit(np.eye(9), np.arange(9.0), client='ray')\n"
+        "except squeak_dist.errors.ClusterError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "squeak-dist[ray]" in done.stdout, done.stderr
+
+
 # --- bits -------------------------------------------------------------------------------------
 
 
-@on_two_cpus
+@on_two_nodes
 @pytest.mark.parametrize("name", [*CASES, "arrays"])
 def test_the_bits_of_the_plain_loop(references, assert_same_bits, name):
     model = fit(name)
@@ -108,7 +138,7 @@ def test_the_bits_of_the_plain_loop(references, assert_same_bits, name):
     assert worker_name() not in {record["worker"] for record in model.report_["merges"]}
 
 
-@on_two_cpus
+@on_two_nodes
 def test_the_same_graphs_by_the_dask_scheduler_of_ray(references, assert_same_bits):
     from ray.util.dask import ray_dask_get
 
@@ -121,7 +151,7 @@ def test_the_same_graphs_by_the_dask_scheduler_of_ray(references, assert_same_bi
     assert predicted.to_numpy().tobytes() == local.to_numpy().tobytes()
 
 
-@on_two_cpus
+@on_two_nodes
 def test_scores_and_dual_weights(tmp_path):
     model = fit("direct", approximation="regularized")
     assert model.evaluate(collection(), client="ray") == model.evaluate(collection())
@@ -132,7 +162,7 @@ def test_scores_and_dual_weights(tmp_path):
     assert len(written) == PARTITIONS * ROWS
 
 
-@on_two_cpus
+@on_two_nodes
 def test_progress_is_told_stage_by_stage():
     told = []
     fit("direct", progress=lambda *event: told.append(event))
@@ -170,7 +200,7 @@ class Slow:
         return self.inner.diag(X)
 
 
-@on_two_cpus
+@on_two_nodes
 @pytest.mark.parametrize("stage", ["dictionary", "solve"])
 def test_a_worker_killed_at_work_costs_time_alone(plain_fit, stage):
     killed = []
@@ -205,7 +235,7 @@ class Deadly:
         return (X**2).sum(axis=1)
 
 
-@on_two_cpus
+@on_two_nodes
 def test_workers_that_die_again_and_again_are_an_error(references, assert_same_bits):
     with pytest.raises(ClusterError, match=r"dictionary stage.*memory"):
         squeak_dist.fit(*arrays(), kernel=Deadly(), mu=1.0, client="ray")
@@ -215,7 +245,7 @@ def test_workers_that_die_again_and_again_are_an_error(references, assert_same_b
 # --- errors -----------------------------------------------------------------------------------
 
 
-@on_two_cpus
+@on_two_nodes
 def test_an_error_of_a_task_is_raised_as_it_was_and_not_tried_again(tmp_path):
     def fail(frame):
         (tmp_path / str(time.monotonic_ns())).touch()
@@ -231,7 +261,7 @@ def test_an_error_of_a_task_is_raised_as_it_was_and_not_tried_again(tmp_path):
         squeak_dist.fit(table, target="y", client="ray")
 
 
-@on_two_cpus
+@on_two_nodes
 def test_what_is_left_of_a_broken_stage_is_cancelled(tmp_path):
     def fail_or_sleep(number):
         if number == 0:
@@ -249,7 +279,7 @@ def test_what_is_left_of_a_broken_stage_is_cancelled(tmp_path):
     assert started < 20
 
 
-@on_two_cpus
+@on_two_nodes
 def test_memory_is_refused_before_the_dictionary_stage(monkeypatch):
     small = [{"Alive": True, "NodeManagerAddress": "10.0.0.7",
               "Resources": {"CPU": 2.0, "memory": 20.0 * 2**20}}]  # fmt: skip
@@ -260,38 +290,12 @@ def test_memory_is_refused_before_the_dictionary_stage(monkeypatch):
     assert set(told) == {"profile"}
 
 
-@on_two_cpus
+@on_two_nodes
 def test_nodes_with_other_versions_are_refused(monkeypatch):
     ours = on_ray._versions() | {"numpy": "1.0"}
     monkeypatch.setattr(on_ray, "_versions", lambda: ours)
     with pytest.raises(VersionMismatchError, match=r"numpy: driver 1\.0, worker 2\."):
         fit("direct")
-
-
-def test_without_a_connection_nothing_is_started():
-    if ray.is_initialized():
-        ray.shutdown()
-    with pytest.raises(ClusterError, match=r"ray\.init\(\)"):
-        squeak_dist.fit(*arrays(), client="ray")
-    assert not ray.is_initialized()
-
-
-def test_without_the_package_the_error_names_the_extra():
-    script = (
-        "import sys; sys.modules['ray'] = None\n"
-        "import numpy as np, squeak_dist\n"
-        "try: squeak_dist.fit(np.eye(9), np.arange(9.0), client='ray')\n"
-        "except squeak_dist.errors.ClusterError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "squeak-dist[ray]" in done.stdout, done.stderr
-
-
-def wait_until(condition, timeout=60):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 # --- graphs and nodes -------------------------------------------------------------------------
@@ -304,31 +308,25 @@ def test_a_partition_carries_its_own_part_of_the_graph_alone():
     assert len(cloudpickle.dumps(table)) > 100_000
 
 
-def test_a_lost_node_costs_time_alone(references, assert_same_bits):
-    """Values that it held are made again from what they were made of."""
-    from ray.cluster_utils import Cluster
+def test_a_lost_node_costs_time_alone(references, assert_same_bits, two_nodes, tmp_path):
+    """The encoded partitions that it held are read again from the source. The last test here."""
+    cluster, second = two_nodes
+    before = []
 
-    if ray.is_initialized():
-        ray.shutdown()
-    options = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **options})
-    try:
-        node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
-        ray.init(address=cluster.address, log_to_driver=False)
-        cluster.wait_for_nodes()
-        lost = []
+    def read(number):
+        (tmp_path / f"{number} {time.monotonic_ns()}").touch()
+        return part(number)
 
-        def lose(stage, done, total):
-            if stage == "solve" and not lost:
-                cluster.remove_node(node, allow_graceful=False)
-                lost.append(stage)
+    def lose(stage, done, total):
+        if stage == "solve" and not before:
+            before.extend(path.name for path in tmp_path.iterdir())
+            cluster.remove_node(second, allow_graceful=False)
 
-        model = fit("direct", progress=lose)
-        assert lost
-        wait_until(lambda: sum(n["Alive"] for n in ray.nodes()) == 1)
-        workers = {record["worker"] for record in model.report_["merges"]}
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-    assert_same_bits(model, references["direct"])
-    assert len(workers) >= 2
+    table = dd.from_map(read, range(PARTITIONS), meta=part(0).iloc[:0])
+    case = CASES["everything at once"]
+    model = squeak_dist.fit(table, **case, **SETTINGS, client="ray", progress=lose)
+    assert sum(node["Alive"] for node in ray.nodes()) == 1
+    assert_same_bits(model, references["everything at once"])
+    assert len(before) == 2 * PARTITIONS  # a profile and an encoding of each
+    assert len(list(tmp_path.iterdir())) > len(before)
+    assert len({record["worker"] for record in model.report_["merges"]}) >= 2
