@@ -88,9 +88,9 @@ class RayExecutor:
         for node in self._ray.nodes():
             resources = node["Resources"]
             cpus = int(resources.get("CPU", 0))
-            if not node["Alive"] or not cpus:
+            if not node["Alive"] or not cpus or "memory" not in resources:
                 continue
-            limit = resources.get("memory", 0) / cpus
+            limit = resources["memory"] / cpus
             if needed > limit:
                 raise InsufficientMemoryError(
                     f"a task needs about {needed / 2**20:,.0f} MiB ({explanation}), but the Ray "
