@@ -81,6 +81,24 @@ def _functions_of_this_file_on_workers():
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
+def wait_until(condition, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def both_work():
+    """Whether tasks run on two nodes: a worker process takes seconds to start."""
+
+    @ray.remote
+    def where():
+        time.sleep(0.1)
+        return worker_name()
+
+    return len(set(ray.get([where.remote() for _ in range(6)]))) == 2
+
+
 @pytest.fixture(scope="module")
 def two_nodes():
     """A Ray of two nodes with a worker process each; the second one as a value, to be lost."""
@@ -92,6 +110,7 @@ def two_nodes():
         second = cluster.add_node(**options)
         ray.init(address=cluster.address, log_to_driver=False)
         cluster.wait_for_nodes()
+        wait_until(both_work)
         yield cluster, second
     finally:
         ray.shutdown()
@@ -315,6 +334,7 @@ def test_a_lost_node_costs_time_alone(references, assert_same_bits, two_nodes, t
 
     def read(number):
         (tmp_path / f"{number} {time.monotonic_ns()}").touch()
+        time.sleep(0.05)  # so that both nodes have their share
         return part(number)
 
     def lose(stage, done, total):
@@ -325,7 +345,7 @@ def test_a_lost_node_costs_time_alone(references, assert_same_bits, two_nodes, t
     table = dd.from_map(read, range(PARTITIONS), meta=part(0).iloc[:0])
     case = CASES["everything at once"]
     model = squeak_dist.fit(table, **case, **SETTINGS, client="ray", progress=lose)
-    assert sum(node["Alive"] for node in ray.nodes()) == 1
+    wait_until(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     assert_same_bits(model, references["everything at once"])
     assert len(before) == 2 * PARTITIONS  # a profile and an encoding of each
     assert len(list(tmp_path.iterdir())) > len(before)
