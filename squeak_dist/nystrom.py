@@ -183,6 +183,11 @@ def solution_map(kernel: Kernel, dictionary: Dictionary, approximation: str) -> 
     return projected_map(kernel, dictionary.points[distinct_rows(dictionary.points)])
 
 
+def in_double(nystrom: NystromMap) -> NystromMap:
+    """Return the same map, evaluated in float64: for residuals that float32 would drown."""
+    return _make_map(nystrom.kernel, nystrom.points.astype(np.float64), nystrom.factor)
+
+
 def on_dictionary(coefficients: Float64Array, dictionary: Dictionary) -> Float64Array:
     """Return coefficients of the points of :func:`solution_map` as those of the dictionary.
 
