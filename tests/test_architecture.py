@@ -32,7 +32,7 @@ LAYERS = [
     {"profile"},
     {"profile_checks"},
     {"leverage", "nystrom", "encoding"},
-    {"encoding_rules"},
+    {"encoding_rules", "ridge_path"},
     {"model"},
     {"squeak", "solvers", "conjugate_gradients", "samplers", "store", "checkpoint"},
     {"tuning"},
@@ -56,6 +56,7 @@ HOMES = {
 MATHEMATICS = {
     *("_typing", "_floats", "errors", "kernels", "linalg", "dictionary", "merge_tree"),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
+    "ridge_path",
 }
 
 

@@ -218,7 +218,7 @@ def _dual_weights(model: FittedModel, source: Source) -> Any:
             f"the model was fitted to {len(rows)} partitions, but the table has "
             f"{len(source.tables)}; dual weights are those of the rows fitted"
         )
-    shared = delayed(model, traverse=False)
+    shared = delayed(model.for_predictions(), traverse=False)
     outputs = len(model.target_names)
     blocks = [
         da.from_delayed(delayed(_dual_block)(shared, table, n), (n, outputs), np.float64)

@@ -108,7 +108,7 @@ def evaluate_source(
         For missing or negative weights.
     """
     with active_executor(client) as executor:
-        shared = executor.share(model)
+        shared = executor.share(model.for_predictions())
         leaves = [executor.call(_score_sums, shared, table) for table in source.tables]
         levels = balanced_levels(len(leaves), 8)
         root = reduce_tree(
@@ -134,7 +134,7 @@ def _score_sums(model: FittedModel, table: Table) -> Float64Array:
         return np.zeros((7, table.targets.shape[1]))
     with single_blas_thread():
         predicted = model.predict_encoded(X)
-        linear = X.astype(np.float64) @ model.linear_coefficients + model.target_mean
+        linear = model.baseline_encoded(X)
     total = weights.sum()
     mean = weights @ y / total
     errors = [y - mean, y - predicted, y - linear, y - model.target_mean]
