@@ -14,7 +14,7 @@ from dask.delayed import delayed
 from distributed import Client
 
 from squeak_dist._typing import Float64Array
-from squeak_dist.distributed.executor import compute
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.rows import as_rows
 from squeak_dist.distributed.sources import Source, check_collection, read_parquet
 from squeak_dist.errors import DataError, LengthMismatchError
@@ -156,7 +156,7 @@ def write_dual_weights(
     path: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
-    client: Client | None = None,
+    client: Client | str | None = None,
 ) -> None:
     """Let the workers write w̃ = (y − f(x))/μ of every training row, chunk by chunk.
 
@@ -170,7 +170,7 @@ def write_dual_weights(
         A store of its own, which all workers reach.
     storage_options : mapping, optional
         Passed to fsspec.
-    client : distributed.Client, optional
+    client : distributed.Client or "ray", optional
         The current client by default.
 
     Raises
@@ -196,12 +196,13 @@ def write_dual_weights(
         storage_options=storage_options,
     )
     starts = np.cumsum((0, *chunks.chunks[0][:-1]))
-    shared = delayed(writer, traverse=False)
-    writes = [
-        delayed(_write_chunk)(shared, int(start), block)
-        for start, block in zip(starts, chunks.to_delayed().ravel(), strict=True)
-    ]
-    compute(delayed(len)(writes), client)
+    with active_executor(client) as executor:
+        shared = executor.share(writer)
+        writes = [
+            executor.call(_write_chunk, shared, int(start), block)
+            for start, block in zip(starts, chunks.to_delayed().ravel(), strict=True)
+        ]
+        executor.gather("dual weights", executor.call(len, writes))
     finish_dual_weights(path, storage_options)
 
 

@@ -180,7 +180,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         target: Any = None,
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         progress: Progress | None = None,
     ) -> SqueakRegressor:
         """Fit the model.
@@ -201,8 +201,9 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             Columns to learn from; all others than target and weight by default.
         storage_options : mapping, optional
             For a URL: passed to fsspec.
-        client : distributed.Client, optional
-            The current client by default; without any, local threads.
+        client : distributed.Client or "ray", optional
+            The current client by default; without any, local threads. ``"ray"``: the
+            Ray that ``ray.init()`` connected this process to.
         progress : callable, optional
             Called with (stage, tasks done, tasks in all).
 
@@ -267,7 +268,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         target: Any = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
     ) -> Evaluation:
         """Score on test data, beside the mean and a linear ridge regression.
 
@@ -337,7 +338,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         *,
         target: Any = None,
         storage_options: Mapping[str, Any] | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
     ) -> None:
         """Write the dual weights w̃ = (y − f(x))/μ of every training row to zarr.
 
@@ -352,7 +353,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             The training data, as they were given to :meth:`fit`.
         storage_options : mapping, optional
             For a URL: passed to fsspec.
-        client : distributed.Client, optional
+        client : distributed.Client or "ray", optional
             The current client by default.
         """
         model = self._fitted()
