@@ -117,7 +117,7 @@ def _join(
     strict: bool,
 ) -> pd.DataFrame:
     """Return the rows of one partition of X with the values of the others."""
-    joined = [part]
+    joined: list[pd.DataFrame | pd.Series[Any]] = [part]
     for label, name, column in zip(labels, names, columns, strict=True):
         if not column.index.equals(part.index):
             column = column.iloc[_positions(part.index, column.index, name, strict=strict)]

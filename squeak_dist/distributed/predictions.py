@@ -15,8 +15,17 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.distributed.executor import compute
+from squeak_dist.distributed.grids import (
+    as_dataset,
+    data_array,
+    is_data_array,
+    is_dataset,
+    make_grid,
+    names_of,
+    on_grid,
+)
 from squeak_dist.distributed.rows import as_rows
-from squeak_dist.distributed.sources import Source, check_collection, read_parquet
+from squeak_dist.distributed.sources import Source, check_collection, opened
 from squeak_dist.errors import DataError, LengthMismatchError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
@@ -24,6 +33,7 @@ from squeak_dist.store import DualWeightsWriter, create_dual_weights, finish_dua
 from squeak_dist.table import Table
 
 _DUAL_CHUNK_ROWS = 262_144
+_BLOCK_ROWS = 262_144
 
 
 def predict_collection(model: FittedModel, X: Any) -> Any:
@@ -34,51 +44,82 @@ def predict_collection(model: FittedModel, X: Any) -> Any:
     model : FittedModel
         The model.
     X : Dask or pandas DataFrame, Dask or numpy array, str or path
-        Columns of a frame are matched by name, those of an array by position.
+        And whatever :func:`~squeak_dist.distributed.sources.read_source` takes. Columns of a
+        frame are matched by name, those of an array by position.
 
     Returns
     -------
-    Dask Series or DataFrame, Dask array, or ndarray
-        Of shape (n,) for a one-dimensional target, else (n, n_outputs). Rows
-        dropped by ``missing="drop"`` are predicted as NaN.
+    Dask Series or DataFrame, Dask array, xarray DataArray or Dataset, or ndarray
+        Of shape (n,) for a one-dimensional target, else (n, n_outputs); of xarray, on
+        the grid of the variables that are used. Rows dropped by ``missing="drop"`` are
+        predicted as NaN.
 
     Raises
     ------
     DataError, ColumnTypeError
         For columns that do not match, before anything is read.
     """
-    X = _opened(X)
+    X = opened(X)
+    check_collection(X)
+    if is_data_array(X):
+        if model.unnamed_features:
+            return _predict_data_array(model, X)
+        X = as_dataset(X)
+    if is_dataset(X):
+        return _predict_dataset(model, X)
     if model.unnamed_features:
         X = _as_array(model, X)
-    _check_frame(model, X)
+    _check_columns(model, X)
     if isinstance(X, dd.DataFrame):
         shared = delayed(model, traverse=False)
-        columns = list(dict.fromkeys(model.encoding.labels))
+        columns = list(model.encoding.used_labels)
         return X[columns].map_partitions(predict_frame, shared, meta=_prediction_meta(model))
     if isinstance(X, da.Array):
         return _predict_dask_array(model, X)
     return predict_rows(model, X if isinstance(X, pd.DataFrame) else as_rows(X))
 
 
+def _predict_data_array(model: FittedModel, X: Any) -> Any:
+    """Predict rows of a DataArray of shape (n, d): its first dimension stays."""
+    values = predict_collection(model, X.data)
+    name = model.target_names[0] if model.single_output else None
+    dims = X.dims[:1] if values.ndim == 1 else (*X.dims[:1], "output")
+    return data_array(X, values, dims, name)
+
+
+def _predict_dataset(model: FittedModel, X: Any) -> Any:
+    """Predict the points of a Dataset: a DataArray, or a Dataset of one per output."""
+    _check_columns(model, X)
+    grid = make_grid(X, model.encoding.used_labels)
+    predict = delayed(predict_rows) if grid.lazy else predict_rows
+    shared = delayed(model, traverse=False) if grid.lazy else model
+    blocks = [predict(shared, frame) for frame in grid.frames()]
+    values = on_grid(grid, blocks, len(model.target_names))
+    arrays = [
+        data_array(X, value, grid.dims, name)
+        for name, value in zip(model.target_names, values, strict=True)
+    ]
+    if model.single_output:
+        return arrays[0]
+    return X.drop_vars(list(X.data_vars)).assign(
+        dict(zip(model.target_names, arrays, strict=True))
+    )
+
+
 def as_fitted(model: FittedModel, X: Any) -> Any:
-    """Return X as an array where the fit saw an array, and as a frame where it saw names.
+    """Return X as an array where the fit saw an array, and as a table where it saw names.
 
     Raises
     ------
     DataError, ColumnTypeError
         For columns that do not match, before anything is read.
     """
-    X = _opened(X)
-    X = _as_array(model, X) if model.unnamed_features else _as_frame(model, X)
-    _check_frame(model, X)
-    return X
-
-
-def _opened(X: Any) -> Any:
-    """Return a collection, read where X is a path."""
-    if isinstance(X, (str, os.PathLike)):
-        X = read_parquet(X)
+    X = opened(X)
     check_collection(X)
+    if is_data_array(X):
+        X = X.data if model.unnamed_features else as_dataset(X)
+    X = _as_array(model, X) if model.unnamed_features else _as_table(model, X)
+    _check_columns(model, X)
     return X
 
 
@@ -89,17 +130,20 @@ def _as_array(model: FittedModel, X: Any) -> Any:
     return X if isinstance(X, da.Array) else _of_right_width(model, as_rows(X))
 
 
-def _as_frame(model: FittedModel, X: Any) -> Any:
+def _as_table(model: FittedModel, X: Any) -> Any:
     labels = list(model.encoding.labels)
-    if isinstance(X, (dd.DataFrame, pd.DataFrame)):
+    if isinstance(X, (dd.DataFrame, pd.DataFrame)) or is_dataset(X):
         return X
     if isinstance(X, da.Array):
         return dd.from_dask_array(_of_right_width(model, X), columns=labels)
     return pd.DataFrame(_of_right_width(model, as_rows(X)), columns=labels)
 
 
-def _check_frame(model: FittedModel, X: Any) -> None:
-    if isinstance(X, (dd.DataFrame, pd.DataFrame)):
+def _check_columns(model: FittedModel, X: Any) -> None:
+    if is_dataset(X):
+        dtypes = {name: X[name].dtype for name in names_of(X)}
+        model.encoding.check_columns(list(dtypes), dtypes)
+    elif isinstance(X, (dd.DataFrame, pd.DataFrame)):
         model.encoding.check_columns(list(X.columns), dict(zip(X.columns, X.dtypes, strict=True)))
 
 
@@ -116,10 +160,15 @@ def _of_right_width(model: FittedModel, X: Any) -> Any:
 
 def predict_rows(model: FittedModel, X: pd.DataFrame | np.ndarray[Any, Any]) -> Float64Array:
     """Predict rows in memory: encode, then k_D(x)ᵀ c; shape (n,) or (n, n_outputs)."""
-    encoded, kept = model.encoding.encode(X)
     predictions = np.full((len(X), len(model.target_names)), np.nan)
-    with single_blas_thread():
-        predictions[kept] = model.predict_encoded(encoded)
+    for start in range(
+        0, max(1, len(X)), _BLOCK_ROWS
+    ):  # the encoded rows of a file do not fit at once
+        rows = slice(start, start + _BLOCK_ROWS)
+        part = X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
+        encoded, kept = model.encoding.encode(part)
+        with single_blas_thread():
+            predictions[rows][kept] = model.predict_encoded(encoded)
     return predictions[:, 0] if model.single_output else predictions
 
 

@@ -387,6 +387,6 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             X,
             y,
             target=target,
-            features=None if model.unnamed_features else list(model.encoding.labels),
+            features=None if model.unnamed_features else list(model.encoding.used_labels),
             sample_weight=sample_weight,
         )

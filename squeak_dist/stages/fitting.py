@@ -16,7 +16,7 @@ from squeak_dist.stages.dictionaries import Branch, dictionary_stage
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, encode_stage, make_plan, profile_stage
+from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
 from squeak_dist.stages.records import Clock
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solve_directly
 from squeak_dist.table import TableSchema
@@ -65,10 +65,10 @@ def fit_tables(
 
     Notes
     -----
-    Three passes over the data, one per gather: profile, dictionaries, solve.
+    Three passes over the data: profile, dictionaries, solve.
     """
     clock = Clock()
-    profile = executor.gather("profile", profile_stage(executor, tables, parameters))
+    profile = settled_profile(executor, tables, parameters)
     plan = make_plan(profile, len(tables), parameters)
     clock.lap("profile")
 
