@@ -19,6 +19,10 @@ class InvalidParameterError(SqueakError, ValueError):
     """A parameter has a value outside its range."""
 
 
+class UnknownParameterError(InvalidParameterError, TypeError):
+    """There is no parameter of that name."""
+
+
 class InvalidKernelError(SqueakError, ValueError):
     """A kernel returns a wrong shape, non-finite values, or is not positive semidefinite."""
 

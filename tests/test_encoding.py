@@ -305,7 +305,7 @@ def test_unusable_objects_are_errors_that_name_the_column(value):
         ([dt.timedelta(1), pd.Timedelta("1h")], "timedelta"),
         (["a", None], "categorical"),
         (["a", 1], "categorical"),
-        ([dt.time(1, 2)], "categorical"),
+        ([dt.time(1, 2)], "timedelta"),
         ([None, np.nan, pd.NaT, pd.NA], None),
         ([], None),
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from squeak_dist._typing import IntArray
+from squeak_dist.distributed.failures import Guarded
 from squeak_dist.errors import DataError
 
 _CURE = "put it into X as a column and name it: target=..., sample_weight=..."
@@ -55,7 +56,7 @@ def join_by_index(X: Any, others: Mapping[str, tuple[str, Any]]) -> Any:
         | {label: pd.Series(dtype=series.dtype) for label, (_, series) in others.items()}
     )
     return dd.map_partitions(
-        _join,
+        Guarded(_join),  # a Failure instead of a frame, for the task that cuts it
         *collections,
         labels=tuple(others),
         names=tuple(names[1:]),

@@ -37,11 +37,13 @@ def as_collection(X: Any) -> Any:
     Raises
     ------
     ColumnTypeError
-        For a lazy query, or types that Arrow or pandas do not have.
+        For a lazy query, a single column, or types that Arrow or pandas do not have.
     DataError
         For a zarr group, or a filtered pyarrow Dataset.
     """
     if isinstance(X, _OWN) or is_dask_collection(X):  # a Delayed claims to have any attribute
+        return X
+    if _library(X) == "xarray":
         return X
     if hasattr(X, "collect") and type(X).__name__ == "LazyFrame":
         raise ColumnTypeError(
@@ -115,8 +117,8 @@ class FileRows:
         On a disk that every worker sees.
     offset : int
         Bytes before the first entry.
-    shape : tuple of int
-        One or two dimensions, in C order.
+    shape, strides : tuple of int
+        Of one or two dimensions; no stride is negative.
     dtype : dtype
         Of the entries.
     """
@@ -124,6 +126,7 @@ class FileRows:
     path: str
     offset: int
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @property
@@ -132,14 +135,16 @@ class FileRows:
         return len(self.shape)
 
     def __getitem__(self, key: Any) -> npt.NDArray[Any]:
+        steps = zip(self.shape, self.strides, strict=True)
+        span = self.dtype.itemsize + sum((n - 1) * step for n, step in steps)
         try:
-            rows = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+            whole = np.memmap(self.path, np.uint8, "r", self.offset, (span,))
         except (OSError, ValueError) as error:
             raise DataError(
                 f"a task cannot open the memory-mapped file {self.path} ({error}); put it on a "
                 f"disk that all workers see, or pass np.array(X) to send the rows"
             ) from error
-        return np.array(rows[key])
+        return np.array(np.ndarray(self.shape, self.dtype, whole, 0, self.strides)[key])
 
 
 def as_lazy(X: Any) -> Any:
@@ -161,13 +166,13 @@ def as_lazy(X: Any) -> Any:
 
 
 def _describe(X: np.memmap[Any, Any]) -> FileRows | None:
-    """Say where an array lies in its file; None for a view that is not in one piece."""
+    """Say where an array lies in its file; None where that cannot be said."""
     root: Any = X
     while isinstance(root.base, np.memmap):
         root = root.base
     if not isinstance(root.base, mmap.mmap) or root.filename is None or X.ndim not in (1, 2):
         return None
-    if not X.flags.c_contiguous or X.dtype.kind not in "biuf":
+    if X.dtype.kind not in "biuf" or min(X.strides) < 0:
         return None
     moved = X.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    return FileRows(str(root.filename), root.offset + moved, X.shape, X.dtype)
+    return FileRows(str(root.filename), root.offset + moved, X.shape, X.strides, X.dtype)

@@ -14,6 +14,7 @@ from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 
+from squeak_dist.distributed.failures import Guarded, value_of
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import ClusterError, InsufficientMemoryError
 from squeak_dist.linalg import single_blas_thread
@@ -52,11 +53,9 @@ class DaskExecutor:
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
         key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
-        task = (
-            function
-            if self._progress is None or self._client is None
-            else _Announced(function, self._topic)
-        )
+        task: Callable[..., Any] = Guarded(function)
+        if self._progress is not None and self._client is not None:
+            task = _Announced(task, self._topic)
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
 
     def share(self, value: Any) -> Any:
@@ -76,10 +75,10 @@ class DaskExecutor:
         """Compute one handle; its graph is the stage."""
         calls, self._calls = self._calls, 0
         if self._client is not None:
-            return self._gather_from_cluster(stage, handle, calls)
+            return value_of(self._gather_from_cluster(stage, handle, calls))
         with single_blas_thread(), _local_progress(self._progress, stage, calls):
             (value,) = dask.compute(handle)
-        return value
+        return value_of(value)
 
     def check_memory(self, needed: int, explanation: str) -> None:
         """Compare with the memory limit of each worker, or with this machine's."""
@@ -206,9 +205,9 @@ def compute(handle: Any, client: Client | None = None) -> Any:
     """Return the value of one Delayed, on the active client or on local threads."""
     with active_client(client) as chosen:
         if chosen is not None:
-            return chosen.compute(handle).result()
+            return value_of(chosen.compute(handle).result())
         with single_blas_thread():
-            return dask.compute(handle)[0]
+            return value_of(dask.compute(handle)[0])
 
 
 def _wait_for_a_worker(client: Client) -> None:

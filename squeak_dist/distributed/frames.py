@@ -9,6 +9,7 @@ import dask.dataframe as dd
 from dask.delayed import delayed
 
 from squeak_dist.distributed.alignment import join_by_index
+from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.schema import (
     WEIGHT,
     WEIGHT_NAME,
@@ -62,7 +63,7 @@ def dask_frame_source(
     frame = X[[label for label in needed if label not in others]]
     frame = join_by_index(frame, others) if others else frame
     shared = delayed(schema, traverse=False)
-    tables = tuple(delayed(cut_table)(part, shared) for part in frame.to_delayed())
+    tables = tuple(delayed(Guarded(cut_table))(part, shared) for part in frame.to_delayed())
     return Source(tables, schema, targets.single, unnamed_features=False)
 
 

@@ -57,8 +57,9 @@ def read_parquet(
             f"a glob or a URL"
         ) from error
     except (OSError, ValueError, IndexError, ImportError) as error:
+        why = str(error).rpartition("Original Message: ")[2]  # without what Dask says before it
         raise DataError(
-            f"cannot read {os.fspath(path)!r} as parquet: {error}. Open other files yourself, "
+            f"cannot read {os.fspath(path)!r} as parquet: {why}. Open other files yourself, "
             f"e.g. dask.dataframe.read_csv(path), and pass the frame"
         ) from error
 

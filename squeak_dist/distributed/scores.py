@@ -12,6 +12,7 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.distributed.executor import compute
+from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import (
     DataError,
@@ -108,9 +109,9 @@ def evaluate_source(
         For missing or negative weights.
     """
     shared = delayed(model, traverse=False)
-    leaves = [delayed(_score_sums)(shared, table) for table in source.tables]
+    leaves = [delayed(Guarded(_score_sums))(shared, table) for table in source.tables]
     for level in balanced_levels(len(leaves), 8):
-        leaves = [delayed(_merge_sums)([leaves[i] for i in group]) for group in level]
+        leaves = [delayed(Guarded(_merge_sums))([leaves[i] for i in group]) for group in level]
     total: Float64Array = compute(leaves[0], client)
     return _evaluation(total)
 

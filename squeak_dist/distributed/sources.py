@@ -121,8 +121,8 @@ def _values(values: Any, X: Any, storage_options: dict[str, Any] | None) -> Any:
         return read_path(values, storage_options)
     if is_data_array(values):
         return values.data
-    series = hasattr(values, "to_numpy") and getattr(values, "ndim", 2) == 1
-    return values if series or values is None else as_collection(values)
+    column = hasattr(values, "__arrow_c_stream__") and not hasattr(values, "schema")
+    return values if column else as_collection(values)
 
 
 def is_label(value: Any) -> bool:
@@ -180,7 +180,8 @@ def check_collection(X: Any) -> None:
         Saying what is accepted.
     """
     foreign = is_dask_collection(X) and not isinstance(X, (dd.DataFrame, da.Array))
-    foreign = foreign and not is_dataset(X) and not is_data_array(X)
+    if is_dataset(X) or is_data_array(X):
+        return
     if foreign or X is None or isinstance(X, (Number, Mapping, Set, Iterator)):
         cure = ". X.to_frame() makes a frame of one column" if isinstance(X, dd.Series) else ""
         kind = f"Dask {type(X).__name__}" if foreign else type(X).__name__
