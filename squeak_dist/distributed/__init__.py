@@ -11,6 +11,7 @@ from squeak_dist.distributed.predictions import (
     predict_collection,
     predict_frame,
     predict_rows,
+    target_labels,
     write_dual_weights,
 )
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
@@ -32,5 +33,6 @@ __all__ = [
     "predict_rows",
     "read_parquet",
     "read_source",
+    "target_labels",
     "write_dual_weights",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import dask.array as da
@@ -121,6 +121,23 @@ def as_fitted(model: FittedModel, X: Any) -> Any:
     X = _as_array(model, X) if model.unnamed_features else _as_table(model, X)
     _check_columns(model, X)
     return X
+
+
+def target_labels(model: FittedModel, X: Any) -> list[Hashable]:
+    """Return the columns of a table that are the targets of the fit, found by their text.
+
+    Parameters
+    ----------
+    model : FittedModel
+        Knows what the targets are called, as text.
+    X : Dask or pandas DataFrame, xarray Dataset, or array
+        The table; of an array the names are returned.
+    """
+    labels = names_of(X) if is_dataset(X) else list(getattr(X, "columns", ()))
+    by_text = {str(label): label for label in labels} | {
+        label: label for label in labels if isinstance(label, str)
+    }
+    return [by_text.get(name, name) for name in model.target_names]
 
 
 def _as_array(model: FittedModel, X: Any) -> Any:

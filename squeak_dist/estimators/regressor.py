@@ -19,6 +19,7 @@ from squeak_dist.distributed import (
     fit_source,
     predict_collection,
     read_source,
+    target_labels,
     write_dual_weights,
 )
 from squeak_dist.estimators.base import SqueakEstimator, adopt
@@ -380,7 +381,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         model = self._fitted()
         X = as_fitted(model, X)
         if y is None and target is None:
-            target = list(model.target_names)
+            target = target_labels(model, X)
         if isinstance(target, list) and len(target) == 1 and model.single_output:
             target = target[0]
         return read_source(

@@ -125,7 +125,7 @@ def test_every_type_of_polars(round_trip):
         "enum": pl.Series(levels, dtype=pl.Enum(["b", "a"])),
         "dec": pl.Series([decimal.Decimal(round(v * 100)) / 100 for v in x]),
         "date": [start.date() + datetime.timedelta(days=k) for k in range(n)],
-        "when": pl.Series(hours).dt.replace_time_zone("Europe/Berlin", ambiguous="earliest", non_existent="null"),
+        "when": pl.Series(hours).dt.replace_time_zone("Asia/Kolkata"),
         "time": [datetime.time(k % 24, k % 60) for k in range(n)],
         "step": [datetime.timedelta(minutes=k) for k in range(n)],
         "flag": pl.Series([*rng.integers(0, 2, n - 1).tolist(), None]).cast(pl.Boolean),
