@@ -19,6 +19,10 @@ class InvalidParameterError(SqueakError, ValueError):
     """A parameter has a value outside its range."""
 
 
+class UnknownParameterError(InvalidParameterError, TypeError):
+    """There is no parameter of that name."""
+
+
 class InvalidKernelError(SqueakError, ValueError):
     """A kernel returns a wrong shape, non-finite values, or is not positive semidefinite."""
 
@@ -101,6 +105,10 @@ class GammaRaised(SqueakWarning):
 
 class FitStopped(SqueakWarning):
     """The fit stopped at max_dictionary before it had seen every row."""
+
+
+class FitForgotten(SqueakWarning):
+    """partial_fit began anew on a model that fit had made."""
 
 
 class ColumnsDropped(SqueakWarning):

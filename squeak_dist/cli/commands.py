@@ -23,7 +23,7 @@ from distributed import Client, KilledWorker, LocalCluster
 
 import squeak_dist
 from squeak_dist._version import __version__
-from squeak_dist.cli.outputs import check_apart, check_free, replacing
+from squeak_dist.cli.outputs import check_apart, check_free, name_index, replacing
 from squeak_dist.cli.progress import StageBars, compute_with_bar
 from squeak_dist.distributed import read_parquet
 from squeak_dist.errors import (
@@ -356,13 +356,14 @@ def predict(
 ) -> None:
     """Predict DATA with MODEL and write parquet.
 
-    Every row is predicted, and keeps its index.
+    Every row is predicted, and keeps its index; one without a name is the column "index".
     """
     check_apart("--out", out, data, model_path)
     check_free(out, overwrite=overwrite)
     model = squeak_dist.load(model_path)
     predictions = model.predict(read_parquet(data))
     frame = predictions.to_frame() if predictions.ndim == 1 else predictions
+    frame = frame.map_partitions(name_index, list(frame.columns), enforce_metadata=False)
     # The workers end first, so that none still writes to what is swapped or removed.
     with replacing(out, overwrite=overwrite) as place, connected(scheduler, workers) as client:
         compute_with_bar(frame.to_parquet(place, compute=False), client, quiet=quiet)

@@ -14,12 +14,13 @@ from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 
+from squeak_dist.distributed.failures import Guarded, value_of
 from squeak_dist.distributed.on_ray import RAY, RayExecutor
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import ClusterError, InsufficientMemoryError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
-from squeak_dist.stages import Executor, FitParameters, fit_tables
+from squeak_dist.stages import Executor, FitParameters, Stream, fit_stream, fit_tables
 from squeak_dist.validation import check_memory, check_versions
 
 Progress = Callable[[str, int, int], None]
@@ -53,11 +54,9 @@ class DaskExecutor:
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
         key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
-        task = (
-            function
-            if self._progress is None or self._client is None
-            else _Announced(function, self._topic)
-        )
+        task: Callable[..., Any] = Guarded(function)
+        if self._progress is not None and self._client is not None:
+            task = _Announced(task, self._topic)
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
 
     def share(self, value: Any) -> Any:
@@ -77,10 +76,10 @@ class DaskExecutor:
         """Compute one handle; its graph is the stage."""
         calls, self._calls = self._calls, 0
         if self._client is not None:
-            return self._gather_from_cluster(stage, handle, calls)
+            return value_of(self._gather_from_cluster(stage, handle, calls))
         with single_blas_thread(), _local_progress(self._progress, stage, calls):
             (value,) = dask.compute(handle)
-        return value
+        return value_of(value)
 
     def check_memory(self, needed: int, explanation: str) -> None:
         """Compare with the memory limit of each worker, or with this machine's."""
@@ -283,6 +282,35 @@ def fit_source(
             executor,
             source.tables,
             source.schema,
+            parameters,
+            target_names=source.target_names,
+            single_output=source.single_output,
+            unnamed_features=source.unnamed_features,
+        )
+
+
+def extend_source(
+    stream: Stream | None,
+    source: Source,
+    parameters: FitParameters,
+    *,
+    client: Client | str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Stream, FittedModel]:
+    """Pass the partitions of a source through a stream, one after the other.
+
+    Parameters
+    ----------
+    stream : Stream, optional
+        So far.
+    source, parameters, client, progress
+        As in :func:`fit_source`; so are the errors.
+    """
+    with active_executor(client, progress) as executor:
+        return fit_stream(
+            executor,
+            stream,
+            source.tables,
             parameters,
             target_names=source.target_names,
             single_output=source.single_output,

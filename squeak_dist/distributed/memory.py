@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from dask.delayed import delayed
 
+from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.rows import as_rows, row_weights, target_columns
 from squeak_dist.distributed.schema import (
     WEIGHT,
@@ -87,4 +88,6 @@ def _sliced(frame: pd.DataFrame, schema: TableSchema) -> tuple[Any, ...]:
     shared = delayed(schema, traverse=False)
     starts = range(0, max(len(frame), 1), _PARTITION_ROWS)
     slices = [frame.iloc[start : start + _PARTITION_ROWS] for start in starts]
-    return tuple(delayed(cut_table)(delayed(part, traverse=False), shared) for part in slices)
+    return tuple(
+        delayed(Guarded(cut_table))(delayed(part, traverse=False), shared) for part in slices
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from squeak_dist.distributed import Progress
+from squeak_dist.errors import UnknownParameterError
 from squeak_dist.estimators.base import adopt
 from squeak_dist.estimators.regressor import SqueakRegressor
 from squeak_dist.kernels import Kernel
@@ -15,6 +18,14 @@ from squeak_dist.store import load_model
 
 if TYPE_CHECKING:
     from distributed import Client
+
+_OTHER_NAMES = {  # what other libraries call them
+    "alpha": ["mu"],
+    "seed": ["random_state"],
+    "weights": ["sample_weight"],
+    "n_components": ["max_dictionary"],
+    "sigma": ["length_scale"],
+}
 
 
 def fit(
@@ -46,6 +57,8 @@ def fit(
 
     Raises
     ------
+    UnknownParameterError
+        For a parameter that there is not, with those that come close.
     SqueakError
         See :meth:`SqueakRegressor.fit`.
 
@@ -58,6 +71,7 @@ def fit(
     >>> bool(abs(model.predict(pd.DataFrame({"x": [1.0]}))[0] - np.sin(1)) < 0.01)
     True
     """
+    _check_names(parameters)
     return SqueakRegressor(**parameters).fit(
         X,
         y,
@@ -68,6 +82,19 @@ def fit(
         client=client,
         progress=progress,
     )
+
+
+def _check_names(parameters: Mapping[str, Any]) -> None:
+    own = SqueakRegressor().get_params()
+    known = [*own, *inspect.signature(fit).parameters][:-1]  # without the last, **parameters
+    for name in parameters:
+        if name not in own:
+            close = _OTHER_NAMES.get(name) or difflib.get_close_matches(name, known, n=2)
+            hint = " or ".join(map(repr, close)) if close else ", ".join(sorted(known))
+            raise UnknownParameterError(
+                f"fit has no parameter {name!r}; "
+                + (f"did you mean {hint}?" if close else f"there are {hint}")
+            )
 
 
 def load(

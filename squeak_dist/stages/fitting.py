@@ -62,7 +62,7 @@ def fit_tables(
 
     Notes
     -----
-    Three passes over the data, one per gather: profile, dictionaries, solve.
+    Three passes over the data: profile, dictionaries, solve.
     """
     learned = learn_dictionary(executor, tables, parameters, n_outputs=len(schema.targets))
     plan, dictionary = learned.plan, learned.root.dictionary
@@ -94,10 +94,12 @@ def fit_stream(
 
     Parameters
     ----------
-    executor, tables, parameters, target_names, single_output, unnamed_features
-        As in :func:`fit_tables`.
+    executor : Executor
+        Where the work runs.
     stream : Stream, optional
         So far.
+    tables, parameters, target_names, single_output, unnamed_features
+        As in :func:`fit_tables`.
     """
     found = extend_stream(executor, stream, tables, parameters)
     model = _model_of(

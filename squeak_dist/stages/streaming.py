@@ -26,7 +26,7 @@ from squeak_dist.squeak import SqueakState, finish, squeak, start_state
 from squeak_dist.stages.dictionaries import CHAIN_KEY, FINISH_KEY, task_rng
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, make_plan, profile_stage
+from squeak_dist.stages.planning import Plan, make_plan, settled_profile
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solution_of
 from squeak_dist.table import Table
 
@@ -98,7 +98,7 @@ def extend_stream(
     Cost per partition of n rows: n m² multiply-adds twice, and a few m³.
     The dictionary is that of one chain over all partitions, to the bit.
     """
-    profile = executor.gather("profile", profile_stage(executor, tables, parameters))
+    profile = settled_profile(executor, tables, parameters)
     if stream is None:
         plan = make_plan(profile, len(tables), parameters)
     else:
