@@ -38,7 +38,7 @@ LAYERS = [
     {"tuning"},
     {"stages"},
     {"distributed", "report"},
-    {"estimators"},
+    {"estimators", "model_selection"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
