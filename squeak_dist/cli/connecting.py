@@ -160,10 +160,9 @@ def _address(place: Place) -> Address | None:
         text = address_in_file(place.scheduler_file)
     if text is None and place.workers is None:
         # The variable may have been set after Dask read its configuration.
-        text = os.environ.get("DASK_SCHEDULER_ADDRESS") or dask.config.get(
-            "scheduler-address", None
-        )
-    return parse_address(text, encrypted=bool(place.tls_files())) if text else None
+        configured = dask.config.get("scheduler-address", None)
+        text = os.environ.get("DASK_SCHEDULER_ADDRESS") or configured or None
+    return parse_address(text, encrypted=bool(place.tls_files())) if text is not None else None
 
 
 @contextmanager
