@@ -148,6 +148,22 @@ def write_all(directory: Path, hosts: list[str], days: int) -> list[Path]:
     return list(places.values())
 
 
+def give_away(directory: Path, user: int, group: int) -> None:
+    """Make another user the owner of the certificates; the CA's key stays yours.
+
+    Parameters
+    ----------
+    directory : Path
+        What :func:`write_all` wrote.
+    user, group : int
+        Numbers of the new owner.
+    """
+    os.chown(directory, user, group)
+    for place in (directory / role for role in ROLES):
+        for path in (place, *place.iterdir()):
+            os.chown(path, user, group)
+
+
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
 ) -> x509.CertificateBuilder:
@@ -216,7 +232,7 @@ def _host(text: str) -> str:
         _general_name(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
-    if not text or any(c in text for c in "/ :") and not _is_address(text):
+    if not text or (any(c in text for c in "/ :") and not _is_address(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a host name nor an IP address")
     return text
 
@@ -227,6 +243,11 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _owner(text: str) -> tuple[int, int]:
+    user, _, group = text.partition(":")
+    return int(user), int(group)
 
 
 def _days(text: str) -> int:
@@ -250,11 +271,19 @@ def main(arguments: list[str] | None = None) -> int:
         help="name or IP address of the scheduler; repeat it [always: localhost, 127.0.0.1, ::1, "
         "scheduler]",
     )
+    parser.add_argument(
+        "--owner",
+        type=_owner,
+        metavar="UID:GID",
+        help="whose files they become, as 1000:1000 of the container image; only root may [you]",
+    )
     parser.add_argument("--days", type=_days, default=365, help="valid for [default: 365]")
     options = parser.parse_args(arguments)
     hosts = list(dict.fromkeys(["localhost", "127.0.0.1", "::1", "scheduler", *options.host]))
     try:
         places = write_all(options.directory, hosts, options.days)
+        if options.owner is not None:
+            give_away(options.directory, *options.owner)
     except (Refused, OSError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2

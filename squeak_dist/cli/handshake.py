@@ -19,6 +19,8 @@ from squeak_dist.errors import ClusterError, InvalidParameterError
 
 _PROBE = 5.0  # seconds, at most, to find out what else is spoken there
 
+_MARGIN = 1.0  # seconds
+
 
 def check_scheduler(address: Address, security: Security) -> None:
     """Check that a Dask scheduler answers and takes our certificate.
@@ -81,7 +83,8 @@ async def _kind(url: str, arguments: dict[str, Any]) -> str:
         async with rpc(url, timeout=connect_timeout(), connection_args=arguments) as server:
             return str((await server.identity())["type"])
 
-    return await asyncio.wait_for(identity(), connect_timeout())
+    # Dask's own timeout comes first, with its reason; where it has none, this one ends the wait.
+    return await asyncio.wait_for(identity(), connect_timeout() + _MARGIN)
 
 
 def _why(address: Address, error: BaseException) -> str:
