@@ -18,7 +18,6 @@ from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.kernels import kernel_strips
 from squeak_dist.linalg import (
-    add_gram,
     cholesky_jittered,
     solve_lower,
     solve_lower_transposed,
@@ -33,7 +32,7 @@ def kernel_product(
     V: Float64Array,
     row_weights: Float64Array | None = None,
 ) -> Float64Array:
-    """Return K_Dx diag(v) K_xD V over the rows of X, from one evaluation of each entry.
+    """Return Fᵀ diag(v) F V over the rows of X, F = [K_xD, x, 1], each kernel entry made once.
 
     Parameters
     ----------
@@ -41,26 +40,33 @@ def kernel_product(
         Its kernel and its m points.
     X : ndarray of shape (n, d)
         Encoded rows.
-    V : ndarray of float64, shape (m, k)
-        Vectors in the coordinates of the points.
+    V : ndarray of float64, shape (m, k) or (m + d + 1, k)
+        Vectors in the coordinates of the points, and of the linear part if there
+        is one.
     row_weights : ndarray of shape (n,), optional
         Sample weights v.
 
     Returns
     -------
-    ndarray of float64, shape (m, k)
+    ndarray of float64, of the shape of V
         Cost: n m kernel entries and 2 n m k multiply-adds in the precision of X,
         summed in float64.
     """
-    total = np.zeros_like(V)
+    total, m = np.zeros_like(V), len(nystrom)
     columns = [np.ascontiguousarray(column, X.dtype) for column in V.T]
     weights = None if row_weights is None else row_weights.astype(X.dtype)
+    linear = len(V) > m
     for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
         for j, column in enumerate(columns):
-            u = K @ column
+            u = K @ column[:m]
+            if linear:
+                u += X[rows] @ column[m:-1] + column[-1]
             if weights is not None:
                 u *= weights[rows]
-            total[:, j] += u @ K
+            total[:m, j] += u @ K
+            if linear:
+                total[m:-1, j] += u @ X[rows]
+                total[-1, j] += u.sum(dtype=np.float64)
     return total
 
 
@@ -104,7 +110,7 @@ def residual_moment(
     coefficients: Float64Array,
     row_weights: Float64Array | None = None,
 ) -> tuple[Float64Array, Float64Array]:
-    """Return K_Dx diag(v) e and Σ v e² of the errors e = y − K_xD c over the rows of X.
+    """Return Fᵀ diag(v) e and Σ v e² of the errors e = y − F c over the rows of X.
 
     Parameters
     ----------
@@ -114,25 +120,33 @@ def residual_moment(
         Encoded rows.
     targets : ndarray of float64, shape (n, k)
         Centred targets.
-    coefficients : ndarray of float64, shape (m, k)
-        c. Their terms are large and cancel, so predictions are summed in float64.
+    coefficients : ndarray of float64, shape (m, k) or (m + d + 1, k)
+        c, of F = K_xD or [K_xD, x, 1]. Their terms are large and cancel, so
+        predictions are summed in float64.
     row_weights : ndarray of shape (n,), optional
         Sample weights v.
 
     Returns
     -------
-    moment : ndarray of float64, shape (m, k)
+    moment : ndarray of float64, of the shape of ``coefficients``
     square : ndarray of float64, shape (k,)
         Cost: n m kernel entries, and about as much again for the float64 product.
     """
-    moment = np.zeros_like(coefficients)
+    moment, m = np.zeros_like(coefficients), len(nystrom)
     square = np.zeros(coefficients.shape[1])
+    linear = len(coefficients) > m
     for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
-        errors = targets[rows] - K.astype(np.float64) @ coefficients
+        errors = targets[rows] - K.astype(np.float64) @ coefficients[:m]
+        if linear:
+            errors -= X[rows].astype(np.float64) @ coefficients[m:-1] + coefficients[-1]
         weighted = errors if row_weights is None else errors * row_weights[rows, None]
         square += np.einsum("ij,ij->j", weighted, errors)
         for j, column in enumerate(weighted.astype(X.dtype).T):
-            moment[:, j] += np.ascontiguousarray(column) @ K
+            u = np.ascontiguousarray(column)
+            moment[:m, j] += u @ K
+            if linear:
+                moment[m:-1, j] += u @ X[rows]
+                moment[-1, j] += u.sum(dtype=np.float64)
     return moment, square
 
 
@@ -169,16 +183,6 @@ def sampled_row_weights(
 def dictionary_row_weights(dictionary: Dictionary, rate: float) -> Float64Array:
     """Return the balance-heuristic weights Q_i/(ρ + q̄ p_i) of the dictionary's rows."""
     return dictionary.multiplicities / (rate + dictionary.qbar * dictionary.probabilities)
-
-
-def weighted_gram(nystrom: NystromMap, X: FloatArray, weights: Float64Array) -> Float64Array:
-    """Return the lower triangle of Σ w z zᵀ over some rows, shape (m, m)."""
-    gram = np.zeros((len(nystrom), len(nystrom)))
-    roots = np.sqrt(weights).astype(X.dtype)
-    for rows, Z in nystrom.blocks(X):
-        Z *= roots[rows, None]
-        add_gram(Z, gram)
-    return gram
 
 
 def preconditioner(gram: Float64Array, mu: float) -> Float64Array:

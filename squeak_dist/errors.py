@@ -107,6 +107,10 @@ class FitStopped(SqueakWarning):
     """The fit stopped at max_dictionary before it had seen every row."""
 
 
+class FitForgotten(SqueakWarning):
+    """partial_fit began anew on a model that fit had made."""
+
+
 class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
 

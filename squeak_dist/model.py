@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,14 @@ import numpy as np
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import FeatureEncoding
-from squeak_dist.kernels import Kernel, kernel_block
+from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
+from squeak_dist.linalg import ForwardSubstitution, forward_substitution
+from squeak_dist.nystrom import (
+    NystromMap,
+    in_double,
+    linear_columns,
+    solution_map,
+)
 
 _BLOCK_ENTRIES = 1 << 22  # kernel entries at once in a prediction: 16 MiB of float32
 
@@ -27,9 +36,21 @@ class FittedModel:
     dictionary : Dictionary
         The m rows that the model is made of.
     coefficients : ndarray of float64, shape (m, n_outputs)
-        c; a prediction is k_D(x)ᵀ c + target_mean.
-    linear_coefficients : ndarray of float64, shape (n_features, n_outputs)
-        Ridge regression on the encoded columns, the baseline of ``evaluate``.
+        c; a prediction is k_D(x)ᵀ c + [x, 1]ᵀ slopes + target_mean.
+    linear_coefficients : ndarray of float64, shape (n_features + 1, n_outputs)
+        Ridge regression on the encoded columns and a constant, the baseline of
+        ``evaluate``.
+    slopes : ndarray of float64, shape (n_features + 1, n_outputs) or (0, n_outputs)
+        The linear part beside the kernel, its constant last; no rows where the model
+        has none.
+    column_range : ndarray of float64, shape (2, n_features)
+        Smallest and largest value of each encoded column in the fit: beyond them
+        the linear part stays what it is there.
+    noise_variance : ndarray of float64, shape (n_outputs,)
+        σ², the variance of a target of weight 1 about the function.
+    posterior : ndarray, shape (p (p + 1) / 2,)
+        :func:`packed` Cholesky factor of A = Σ v φ φᵀ + μI, φ the features of the
+        map and the linear columns, p of them in all.
     target_mean : ndarray of float64, shape (n_outputs,)
         Weighted mean of the target over the rows fitted (the intercept).
     encoding : FeatureEncoding
@@ -56,6 +77,10 @@ class FittedModel:
     dictionary: Dictionary
     coefficients: Float64Array
     linear_coefficients: Float64Array
+    slopes: Float64Array
+    column_range: Float64Array
+    noise_variance: Float64Array
+    posterior: FloatArray
     target_mean: Float64Array
     encoding: FeatureEncoding
     target_names: tuple[str, ...]
@@ -74,6 +99,10 @@ class FittedModel:
             f"target={targets if self.single_output else f'[{targets}]'})"
         )
 
+    def for_predictions(self) -> FittedModel:
+        """Return the model without its posterior, which is most of its bytes."""
+        return replace(self, posterior=self.posterior[:0])
+
     def predict_encoded(self, X: FloatArray) -> Float64Array:
         """Predict encoded rows.
 
@@ -90,15 +119,94 @@ class FittedModel:
         -----
         Cost: n m kernel entries; memory: one block of 2²² entries.
         """
-        points = self.dictionary.points
-        predictions = np.empty((len(X), self.coefficients.shape[1]))
+        points, coefficients = self._active
+        predictions = np.empty((len(X), coefficients.shape[1]))
         step = max(1, _BLOCK_ENTRIES // max(1, len(points)))
         buffer = np.empty((min(step, len(X)), len(points)), np.result_type(X, points))
         # The coefficients of a smooth model are large and cancel, so a float32 product
         # would lose what the float32 kernel entries still hold.
-        coefficients = self.coefficients
         for start in range(0, len(X), step):
             rows = X[start : start + step]
             block = kernel_block(self.kernel, rows, points, buffer[: len(rows)])
             predictions[start : start + step] = block @ coefficients
+        if len(self.slopes):
+            predictions += self._linear_columns(X) @ self.slopes
         return predictions + self.target_mean
+
+    def baseline_encoded(self, X: FloatArray) -> Float64Array:
+        """Return what plain ridge regression predicts of encoded rows, shape (n, n_outputs)."""
+        return linear_columns(X, np.float64) @ self.linear_coefficients + self.target_mean
+
+    def residual_encoded(self, X: FloatArray) -> Float64Array:
+        """Return r(x) = k(x, x) − ‖z(x)‖² ≥ 0 of encoded rows, shape (n,): their novelty.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Encoded rows. Cost: n m kernel entries and n m² multiply-adds in float64.
+        """
+        return self._map.residual(X.astype(np.float64))
+
+    def deviation_encoded(self, X: FloatArray) -> Float64Array:
+        """Return the standard deviation of a new target of weight 1 at encoded rows.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Encoded rows.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_outputs)
+            sqrt(σ² (1 + φᵀ A⁻¹ φ + r(x) / μ)) > 0: the noise, the uncertainty of the
+            coefficients and what the dictionary does not span. Gaussian process
+            regression with prior variance σ²/μ and noise σ² on the whole data,
+            up to the approximation of its kernel (Quiñonero-Candela & Rasmussen
+            2005, "deterministic training conditional", with the residual added).
+
+        Notes
+        -----
+        Cost: n m kernel entries and 2 n m² multiply-adds in float64.
+        """
+        doubled, spread = X.astype(np.float64), np.empty(len(X))
+        diagonal = kernel_diag(self.kernel, doubled)
+        for rows, Z in self._map.blocks(doubled):
+            residual = diagonal[rows] - np.einsum("ij,ij->i", Z, Z)
+            linear = self._linear_columns(X[rows])[:, : len(self.slopes)]
+            whitened = self._posterior_solve.solve_rows(np.concatenate([Z, linear], axis=1))
+            spread[rows] = np.einsum("ij,ij->i", whitened, whitened)
+            spread[rows] += np.maximum(residual, 0) / self.mu
+        return np.sqrt((1 + spread)[:, None] * self.noise_variance)
+
+    def _linear_columns(self, X: FloatArray) -> Float64Array:
+        """Return the columns of the linear part, within their range in the fit, and 1."""
+        return linear_columns(np.clip(X, *self.column_range), np.float64)
+
+    @cached_property
+    def _active(self) -> tuple[FloatArray, Float64Array]:
+        """The points that predictions need, and their coefficients: copies have 0."""
+        active = self.coefficients.any(axis=1)
+        if active.all() or not active.any():
+            return self.dictionary.points, self.coefficients
+        return self.dictionary.points[active], self.coefficients[active]
+
+    @cached_property
+    def _map(self) -> NystromMap:
+        return in_double(solution_map(self.kernel, self.dictionary, self.approximation))
+
+    @cached_property
+    def _posterior_solve(self) -> ForwardSubstitution:
+        return forward_substitution(unpacked(self.posterior), np.dtype(np.float64))
+
+
+def packed(factor: Float64Array, dtype: str) -> FloatArray:
+    """Return the lower triangle of a matrix row by row, shape (p (p + 1) / 2,)."""
+    return factor[np.tril_indices(len(factor))].astype(dtype)
+
+
+def unpacked(triangle: FloatArray) -> Float64Array:
+    """Return the lower triangular matrix that :func:`packed` took, shape (p, p)."""
+    size = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
+    factor = np.zeros((size, size))
+    factor[np.tril_indices(size)] = triangle
+    return factor

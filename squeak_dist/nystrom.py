@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from squeak_dist._floats import UNIT_FLUSH
-from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist._typing import Float64Array, FloatArray, IntArray
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
 from squeak_dist.linalg import (
     ForwardSubstitution,
     cholesky_jittered,
     forward_substitution,
+    solve_lower,
     solve_lower_transposed,
 )
 
@@ -91,8 +93,18 @@ class NystromMap:
         return np.maximum(diagonal - norms, residual_rounding(self.points.dtype) * diagonal)
 
     def coefficients(self, theta: Float64Array) -> Float64Array:
-        """Return c = T⁻ᵀ θ of shape (m, k), so that z(x)ᵀ θ = k_D(x)ᵀ c."""
-        return solve_lower_transposed(self.factor, theta)
+        """Return c = T⁻ᵀ θ, so that z(x)ᵀ θ = k_D(x)ᵀ c.
+
+        Rows of θ after the first m belong to linear columns beside z and stay as
+        they are.
+        """
+        m = len(self)
+        return np.concatenate([solve_lower_transposed(self.factor, theta[:m]), theta[m:]])
+
+    def features_of(self, sums: Float64Array) -> Float64Array:
+        """Return T⁻¹ g for g = Σ k_D(x) …: the same sums over z. Further rows stay."""
+        m = len(self)
+        return np.concatenate([solve_lower(self.factor, sums[:m]), sums[m:]])
 
     def _fill(self, X: FloatArray, out: FloatArray) -> FloatArray:
         kernel_block(self.kernel, X, self.points, out)
@@ -102,6 +114,16 @@ class NystromMap:
 def residual_rounding(dtype: np.dtype[Any]) -> float:
     """Return the smallest residual, relative to k(x, x), that rounding leaves a meaning."""
     return 4 * float(np.finfo(dtype).eps)
+
+
+def linear_columns(X: FloatArray, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the columns of X and a constant one, shape (n, d + 1).
+
+    The constant is the intercept where sample weights shift the mean of a column.
+    """
+    columns = np.ones((len(X), X.shape[1] + 1), dtype)
+    columns[:, :-1] = X
+    return columns
 
 
 def row_slices(n: int, step: int) -> Iterator[slice]:
@@ -141,6 +163,52 @@ def projected_map(kernel: Kernel, points: FloatArray) -> NystromMap:
     """
     jitter = 1e-6 if points.dtype == np.float32 else 1e-13
     return _make_map(kernel, points, cholesky_jittered(_double_block(kernel, points), jitter))
+
+
+def solution_map(kernel: Kernel, dictionary: Dictionary, approximation: str) -> NystromMap:
+    """Return the map that a ridge regression lives on.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    dictionary : Dictionary
+        At least one row.
+    approximation : {"projected", "regularized"}
+        On the span of its distinct points, since a point twice spans no more than once
+        and leaves a factor of rounding alone; or the paper's map.
+    """
+    if approximation == "regularized":
+        return regularized_map(kernel, dictionary)
+    return projected_map(kernel, dictionary.points[distinct_rows(dictionary.points)])
+
+
+def in_double(nystrom: NystromMap) -> NystromMap:
+    """Return the same map, evaluated in float64: for residuals that float32 would drown."""
+    return _make_map(nystrom.kernel, nystrom.points.astype(np.float64), nystrom.factor)
+
+
+def on_dictionary(coefficients: Float64Array, dictionary: Dictionary) -> Float64Array:
+    """Return coefficients of the points of :func:`solution_map` as those of the dictionary.
+
+    Parameters
+    ----------
+    coefficients : ndarray of float64, shape (m', k)
+        One row per point of the map.
+    dictionary : Dictionary
+        Of m ≥ m' rows; the further copies of a point get 0.
+    """
+    if len(coefficients) == len(dictionary):
+        return coefficients
+    spread = np.zeros((len(dictionary), coefficients.shape[1]))
+    spread[distinct_rows(dictionary.points)] = coefficients
+    return spread
+
+
+def distinct_rows(points: FloatArray) -> IntArray:
+    """Return the positions of the first of each set of equal rows, ascending."""
+    _, first = np.unique(points, axis=0, return_index=True)
+    return np.sort(first)
 
 
 def regularized_factor(kernel: Kernel, dictionary: Dictionary, gamma: float) -> Float64Array:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from squeak_dist._typing import Float64Array, FloatArray
-from squeak_dist.errors import NumericalError
 from squeak_dist.linalg import (
     add_gram,
     cholesky_jittered,
@@ -17,10 +15,12 @@ from squeak_dist.linalg import (
     solve_lower_transposed,
     symmetrize,
 )
-from squeak_dist.nystrom import NystromMap, row_slices
+from squeak_dist.nystrom import NystromMap, linear_columns, row_slices
+from squeak_dist.ridge_path import Border, RidgePath, ridge_path
 
 _LINEAR_BLOCK_ROWS = 8192
-_MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
+_JOINT_ROWS = 32_768
+_COLLINEAR = 1e-5  # of Σ v x²: what float32 leaves of a column that the kernel part spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,57 @@ class NormalEquations:
     moment: Float64Array
     target_square: Float64Array
     rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class JointEquations:
+    """Normal equations of the features [z(x), x]: the kernel part, and a linear one beside it.
+
+    A column x that the kernel part spans would be left with rounding alone, so each
+    column has a ridge of 1e-5 of its own square beside μ.
+
+    Parameters
+    ----------
+    kernel : NormalEquations
+        Of z.
+    linear : NormalEquations
+        Of the encoded columns x and a constant alone: plain ridge regression.
+    cross : ndarray of float64, shape (m, d + 1)
+        Σ v z xᵀ.
+    lower, upper : ndarray of float64, shape (d,)
+        Smallest and largest values of each encoded column.
+    """
+
+    kernel: NormalEquations
+    linear: NormalEquations
+    cross: Float64Array
+    lower: Float64Array
+    upper: Float64Array
+
+    def assembled(self, *, linear: bool) -> NormalEquations:
+        """Return the normal equations of [z, x], or of z alone."""
+        if not linear:
+            return self.kernel
+        m, d = self.cross.shape
+        gram = np.empty((m + d, m + d))
+        gram[:m, :m] = self.kernel.gram
+        gram[m:, :m] = self.cross.T
+        gram[:m, m:] = self.cross
+        gram[m:, m:] = self._linear_gram()
+        moment = np.concatenate([self.kernel.moment, self.linear.moment])
+        return NormalEquations(gram, moment, self.kernel.target_square, self.kernel.rows)
+
+    def path(self) -> RidgePath:
+        """Return the ridge path of [z, x]; cost about 9 m³."""
+        kernel = self.kernel
+        path, vectors = ridge_path(kernel.gram, kernel.moment, kernel.target_square, kernel.rows)
+        border = Border(vectors.T @ self.cross, self._linear_gram(), self.linear.moment)
+        return replace(path, border=border)
+
+    def _linear_gram(self) -> Float64Array:
+        gram = symmetrize(self.linear.gram)
+        gram[np.diag_indices_from(gram)] += collinearity_ridge(self.linear)
+        return gram
 
 
 def normal_equations(
@@ -83,13 +134,14 @@ def linear_equations(
 ) -> NormalEquations:
     """Add the rows of a partition to the normal equations of plain ridge regression.
 
-    Parameters are those of :func:`normal_equations`; the features are the
-    columns of X themselves, summed in float64.
+    Parameters are those of :func:`normal_equations`; the features are
+    :func:`linear_columns`, summed in float64.
     """
     blocks = (
-        (rows, X[rows].astype(np.float64)) for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS)
+        (rows, linear_columns(X[rows], np.float64))
+        for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS)
     )
-    return _accumulate(blocks, X.shape[1], targets, row_weights, start)
+    return _accumulate(blocks, X.shape[1] + 1, targets, row_weights, start)
 
 
 def _accumulate(
@@ -129,6 +181,79 @@ def add_normal_equations(*parts: NormalEquations) -> NormalEquations:
     return NormalEquations(gram, moment, square, sum(part.rows for part in parts))
 
 
+def joint_equations(
+    nystrom: NystromMap,
+    X: FloatArray,
+    targets: Float64Array,
+    row_weights: Float64Array | None = None,
+    start: JointEquations | None = None,
+) -> JointEquations:
+    """Add the rows of a partition to the normal equations of [z(x), x].
+
+    Parameters are those of :func:`normal_equations`; so is the cost, the linear
+    part included while d is small beside m.
+    """
+    sums = None if start is None else _with_columns_as_targets(start)
+    for rows in row_slices(len(X), _JOINT_ROWS) if len(X) else [slice(0, 0)]:
+        # Σ v z xᵀ is the moment that the columns of x would have as targets.
+        both = np.concatenate([targets[rows], linear_columns(X[rows], X.dtype)], axis=1)
+        weights = None if row_weights is None else row_weights[rows]
+        sums = normal_equations(nystrom, X[rows], both, weights, sums)
+    assert sums is not None
+    linear = linear_equations(X, targets, row_weights, None if start is None else start.linear)
+    lower, upper = column_range(X)
+    if start is not None:
+        lower, upper = np.minimum(lower, start.lower), np.maximum(upper, start.upper)
+    k = targets.shape[1]
+    kernel = NormalEquations(sums.gram, sums.moment[:, :k], sums.target_square[:k], sums.rows)
+    return JointEquations(kernel, linear, sums.moment[:, k:], lower, upper)
+
+
+def _with_columns_as_targets(sums: JointEquations) -> NormalEquations:
+    kernel = sums.kernel
+    unused = np.zeros(sums.cross.shape[1])
+    return NormalEquations(
+        kernel.gram,
+        np.concatenate([kernel.moment, sums.cross], axis=1),
+        np.concatenate([kernel.target_square, unused]),
+        kernel.rows,
+    )
+
+
+def collinearity_ridge(linear: NormalEquations) -> Float64Array:
+    """Return the ridge of each linear column beside μ, shape (d + 1,)."""
+    return _COLLINEAR * np.diagonal(linear.gram)
+
+
+def column_range(X: FloatArray) -> tuple[Float64Array, Float64Array]:
+    """Return the smallest and largest value of each column; ±infinity of no rows."""
+    return (
+        X.min(axis=0, initial=np.inf).astype(np.float64),
+        X.max(axis=0, initial=-np.inf).astype(np.float64),
+    )
+
+
+def add_joint_equations(*parts: JointEquations) -> JointEquations:
+    """Return the sums of several sets of rows, added from left to right."""
+    cross = parts[0].cross.copy()
+    for part in parts[1:]:
+        cross += part.cross
+    return JointEquations(
+        add_normal_equations(*(part.kernel for part in parts)),
+        add_normal_equations(*(part.linear for part in parts)),
+        cross,
+        np.min([part.lower for part in parts], axis=0),
+        np.max([part.upper for part in parts], axis=0),
+    )
+
+
+def ridge_factor(equations: NormalEquations, mu: float) -> Float64Array:
+    """Return the Cholesky factor of A = Σ v z zᵀ + μI, shape (m, m); cost m³/3."""
+    A = symmetrize(equations.gram)
+    A[np.diag_indices_from(A)] += mu
+    return cholesky_jittered(A, 1e-15)
+
+
 def solve_direct(equations: NormalEquations, mu: float) -> Float64Array:
     """Return θ = (Σ v z zᵀ + μI)⁻¹ Σ v z yᵀ.
 
@@ -145,59 +270,25 @@ def solve_direct(equations: NormalEquations, mu: float) -> Float64Array:
     ndarray of float64, shape (m, k)
         Cost m³/3 multiply-adds.
     """
-    A = symmetrize(equations.gram)
-    A[np.diag_indices_from(A)] += mu
-    L = cholesky_jittered(A, 1e-15)
+    L = ridge_factor(equations, mu)
     return solve_lower_transposed(L, solve_lower(L, equations.moment))
 
 
 def mu_by_gcv(equations: NormalEquations) -> float:
-    """Return the μ that minimizes generalized cross-validation.
-
-    GCV(μ) = n ‖y − ŷ‖² / (n − df(μ))², with df(μ) = tr(A (A + μI)⁻¹) + 1 for
-    the intercept, summed over outputs (Golub, Heath & Wahba 1979). One
-    eigendecomposition gives it for every μ, so it needs no pass over the rows.
+    """Return the μ that minimizes generalized cross-validation: :meth:`RidgePath.best_mu`.
 
     Parameters
     ----------
     equations : NormalEquations
-        Sums over all rows.
+        Sums over all rows. One eigendecomposition, about 9 m³, and no pass over them.
 
     Raises
     ------
     NumericalError
         If the sums are not finite.
-
-    Returns
-    -------
-    float
-        Between 1e-9 and 1 times the largest eigenvalue. Cost: about 9 m³.
     """
-    if not (np.isfinite(equations.gram).all() and np.isfinite(equations.moment).all()):
-        raise NumericalError(
-            "the normal equations are not finite: kernel values, targets or sample weights "
-            'overflow; scale them, or use dtype="float64"'
-        )
-    values, vectors = np.linalg.eigh(symmetrize(equations.gram))
-    values = np.maximum(values, 0)
-    projected = np.sum((vectors.T @ equations.moment) ** 2, axis=1)
-    total = float(equations.target_square.sum())
-    largest = float(values[-1]) or 1.0
-
-    def gcv(log_mu: float) -> float:
-        shifted = values + np.exp(log_mu)
-        explained = np.sum(projected * (2 / shifted - values / shifted**2))
-        freedom = equations.rows - 1 - float(np.sum(values / shifted))
-        if freedom <= 0:
-            return np.inf
-        return float(max(total - explained, 1e-14 * total) / freedom**2)
-
-    grid = np.log(largest) + np.linspace(np.log(_MU_FLOOR), 0, 55)
-    scores = [gcv(float(g)) for g in grid]
-    best = int(np.argmin(scores))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    refined = minimize_scalar(gcv, bounds=(float(low), float(high)), method="bounded")
-    return float(np.exp(refined.x if refined.fun <= scores[best] else grid[best]))
+    path, _ = ridge_path(equations.gram, equations.moment, equations.target_square, equations.rows)
+    return path.best_mu()
 
 
 def dual_weights(

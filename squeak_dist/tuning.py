@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.kernels import Kernel, kernel_block
-from squeak_dist.solvers import NormalEquations, mu_by_gcv
+from squeak_dist.ridge_path import RidgePath
 
 _BUDGET_SHARE = 0.9  # of max_dictionary: the estimate is for the mean size
 _LEAST_ROWS = 20  # that an automatic γ keeps, however much noise μ stands for
@@ -88,7 +88,7 @@ class SampleSpectrum:
         roots = np.sqrt(self.values)
         moment = roots[:, None] * (self.vectors.T @ centred)
         square = np.einsum("ij,ij->j", centred, centred)
-        return mu_by_gcv(NormalEquations(np.diag(self.values), moment, square, len(centred)))
+        return RidgePath(self.values, moment, square, len(centred)).best_mu()
 
 
 def sample_spectrum(

@@ -166,7 +166,8 @@ def test_attributes_of_the_fit(fitted, frame):
     assert fitted.dual_coef_.shape == (m,)
     assert fitted.component_indices_.shape == (m,)
     assert isinstance(fitted.kernel_, RBF)
-    assert fitted.intercept_ == pytest.approx(frame["y"].mean())
+    slopes = fitted.model_.slopes
+    assert fitted.intercept_ == pytest.approx(frame["y"].mean() + slopes[-1:].sum())
     assert isinstance(fitted.intercept_, float)
     assert fitted.gamma_ == fitted.report_["gamma"]
     assert fitted.mu_ == fitted.report_["mu"]
@@ -177,11 +178,13 @@ def test_attributes_of_the_fit(fitted, frame):
     # A prediction is what its attributes say.
     encoded, _ = fitted.model_.encoding.encode(frame[FEATURES])
     by_hand = fitted.kernel_(encoded, fitted.components_) @ fitted.dual_coef_ + fitted.intercept_
+    by_hand += encoded @ fitted.linear_coef_
     np.testing.assert_allclose(by_hand, fitted.predict(frame), atol=1e-5)
 
 
 def test_attributes_of_several_outputs(X, y):
-    model = SqueakRegressor(max_dictionary=50).fit(X, np.column_stack([y, -y]))
+    model = SqueakRegressor(max_dictionary=50, linear_part=False)
+    model.fit(X, np.column_stack([y, -y]))
     m = len(model.dictionary_)
     assert model.dual_coef_.shape == (m, 2)
     np.testing.assert_allclose(model.intercept_, [y.mean(), -y.mean()])
@@ -342,7 +345,7 @@ def test_score_is_that_of_scikit_learn(fitted, frame, X, y):
 def test_mu_is_the_alpha_of_kernel_ridge(X, y):
     ours = SqueakRegressor(
         kernel="laplacian", length_scale=2.0, mu=0.7, gamma=1e-9, max_dictionary=None,
-        dtype="float64",
+        linear_part=False, dtype="float64",
     ).fit(X, y)  # fmt: skip
     theirs = KernelRidge(kernel="laplacian", gamma=0.5, alpha=0.7).fit(X, y - y.mean())
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X) + y.mean(), atol=1e-8)

@@ -126,11 +126,12 @@ def test_the_linear_baseline_is_ridge_regression(table):
     X, y = table
     Xc = X - X.mean(axis=0)
     theta = solve_direct(linear_equations(Xc.astype(np.float32), y), 2.0)
-    expected = Ridge(alpha=2.0, fit_intercept=False).fit(Xc, y).coef_.T
+    columns = np.column_stack([Xc, np.ones(len(Xc))])
+    expected = Ridge(alpha=2.0, fit_intercept=False).fit(columns, y).coef_.T
     assert_allclose(theta, expected, atol=1e-6)
     v = np.random.default_rng(0).uniform(0, 3, len(X))
     weighted = solve_direct(linear_equations(Xc, y, v), 2.0)
-    expected = Ridge(alpha=2.0, fit_intercept=False).fit(Xc, y, sample_weight=v).coef_.T
+    expected = Ridge(alpha=2.0, fit_intercept=False).fit(columns, y, sample_weight=v).coef_.T
     assert_allclose(weighted, expected, atol=1e-9)
 
 

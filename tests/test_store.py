@@ -37,9 +37,10 @@ from squeak_dist.errors import (
     StoreNotFoundError,
 )
 from squeak_dist.kernels import RBF, Laplacian, Matern
-from squeak_dist.model import FittedModel
+from squeak_dist.model import FittedModel, packed
 from squeak_dist.profile import merge_profiles, profile_table
 from squeak_dist.store import (
+    FORMAT_VERSION,
     DualWeightsWriter,
     array_checksum,
     create_dual_weights,
@@ -122,7 +123,11 @@ def make_model(encoding: FeatureEncoding, frame: pd.DataFrame, seed: int = 1) ->
             qbar=16,
         ),
         coefficients=rng.normal(size=(12, 2)),
-        linear_coefficients=rng.normal(size=(X.shape[1], 2)),
+        linear_coefficients=rng.normal(size=(X.shape[1] + 1, 2)),
+        slopes=rng.normal(size=(X.shape[1] + 1, 2)),
+        column_range=np.array([X.min(axis=0), X.max(axis=0)], np.float64),
+        noise_variance=rng.uniform(0.1, 1, 2),
+        posterior=packed(np.tril(rng.uniform(1, 2, (13 + X.shape[1],) * 2)), "float32"),
         target_mean=np.zeros(2),  # all zeros: a missing chunk must not pass for it
         encoding=encoding,
         target_names=("temperature", "salinité"),
@@ -159,11 +164,17 @@ def _forget() -> None:
     FlakyFileSystem.reset()
 
 
+MODEL_ARRAYS = (
+    *("coefficients", "linear_coefficients", "slopes", "column_range", "noise_variance"),
+    *("posterior", "target_mean"),
+)
+
+
 def arrays_of(model: FittedModel) -> dict[str, Any]:
     names = ("points", "indices", "probabilities", "multiplicities", "row_weights")
     return {
         **{name: getattr(model.dictionary, name) for name in names},
-        **{n: getattr(model, n) for n in ("coefficients", "linear_coefficients", "target_mean")},
+        **{name: getattr(model, name) for name in MODEL_ARRAYS},
     }
 
 
@@ -246,7 +257,7 @@ def test_zarr_alone_reads_and_predicts(model, frame, tmp_path, zarr_format):
     json.loads(json.dumps(attributes, allow_nan=False))
     assert root.metadata.zarr_format == zarr_format
     assert attributes["format"] == "squeak_dist-model"
-    assert attributes["format_version"] == 1
+    assert attributes["format_version"] == FORMAT_VERSION
     assert attributes["complete"] is True
     assert attributes["kernel"]["name"] == "rbf"
     assert attributes["task"] == "regression"
@@ -258,7 +269,10 @@ def test_zarr_alone_reads_and_predicts(model, frame, tmp_path, zarr_format):
     scale = np.array(attributes["kernel"]["length_scale"])
     gaps = (x[:, None, :].astype(float) - root["dictionary/points"][...]) / scale
     kernel = np.exp(-0.5 * (gaps**2).sum(axis=2))
-    prediction = kernel @ root["coefficients"][...] + root["target_mean"][...]
+    columns = np.ones((len(x), x.shape[1] + 1))
+    columns[:, :-1] = np.clip(x, *root["column_range"][...])
+    prediction = kernel @ root["coefficients"][...] + columns @ root["slopes"][...]
+    prediction += root["target_mean"][...]
     np.testing.assert_allclose(prediction, model.predict_encoded(x), atol=1e-5)
 
 
@@ -721,16 +735,16 @@ def test_incomplete(saved):
 
 
 def test_newer_format(saved):
-    edit(saved, lambda attributes: attributes.update(format_version=2, squeak_dist_version="9.0"))
+    edit(saved, lambda attributes: attributes.update(format_version=3, squeak_dist_version="9.0"))
     with pytest.raises(StoreFormatError, match="upgrade squeak_dist") as caught:
         load_model(saved)
-    assert "format_version 2" in str(caught.value)
+    assert "format_version 3" in str(caught.value)
     assert "9.0" in str(caught.value)
-    assert "reads up to 1:" in str(caught.value)
+    assert "reads up to 2:" in str(caught.value)
 
 
 def test_newer_format_may_be_replaced(saved, other):
-    edit(saved, lambda attributes: attributes.update(format_version=2))
+    edit(saved, lambda attributes: attributes.update(format_version=3))
     save_model(other, saved)
     assert is_same(load_model(saved), other)
 

@@ -5,9 +5,19 @@ dictionaries and partial sums only. Nothing is scattered and nothing is kept on
 a worker outside Dask's own results, so that a lost worker costs time alone.
 """
 
-from squeak_dist.distributed.executor import DaskExecutor, Progress, active_client, fit_source
+from squeak_dist.distributed.executor import (
+    DaskExecutor,
+    Progress,
+    active_client,
+    extend_source,
+    fit_source,
+)
 from squeak_dist.distributed.predictions import (
+    RowOutput,
     as_fitted,
+    deviation_collection,
+    map_rows,
+    novelty_collection,
     predict_collection,
     predict_frame,
     predict_rows,
@@ -21,13 +31,18 @@ __all__ = [
     "DaskExecutor",
     "Evaluation",
     "Progress",
+    "RowOutput",
     "Score",
     "Source",
     "active_client",
     "as_fitted",
     "as_rows",
+    "deviation_collection",
     "evaluate_source",
+    "extend_source",
     "fit_source",
+    "map_rows",
+    "novelty_collection",
     "predict_collection",
     "predict_frame",
     "predict_rows",

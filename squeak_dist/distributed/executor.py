@@ -15,11 +15,12 @@ from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 
 from squeak_dist.distributed.failures import Guarded, value_of
+from squeak_dist.distributed.on_ray import RAY, RayExecutor
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import ClusterError, InsufficientMemoryError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
-from squeak_dist.stages import FitParameters, fit_tables
+from squeak_dist.stages import Executor, FitParameters, Stream, fit_stream, fit_tables
 from squeak_dist.validation import check_memory, check_versions
 
 Progress = Callable[[str, int, int], None]
@@ -175,7 +176,7 @@ def _total_memory(client: Client | None) -> int:
 
 
 @contextmanager
-def active_client(client: Client | None) -> Iterator[Client | None]:
+def active_client(client: Client | str | None) -> Iterator[Client | None]:
     """Yield the client to run on: the given one, the task's own, the default one, or None.
 
     Raises
@@ -190,7 +191,7 @@ def active_client(client: Client | None) -> Iterator[Client | None]:
     found = _default_client() if client is None else client
     if found is not None and not isinstance(found, Client):
         raise ClusterError(
-            f"client must be a distributed.Client, got {type(found).__name__}; pass "
+            f"client must be a distributed.Client or {RAY!r}, got {type(found).__name__}; pass "
             f"Client(address) or Client(cluster)"
         )
     if found is not None and found.asynchronous:
@@ -201,13 +202,25 @@ def active_client(client: Client | None) -> Iterator[Client | None]:
     yield found
 
 
-def compute(handle: Any, client: Client | None = None) -> Any:
-    """Return the value of one Delayed, on the active client or on local threads."""
+@contextmanager
+def active_executor(
+    client: Client | str | None, progress: Progress | None = None
+) -> Iterator[Executor]:
+    """Yield the executor to run on: Ray, the active client, or local threads.
+
+    Raises
+    ------
+    VersionMismatchError, ClusterError
+        If it cannot do the work.
+    """
+    if client == RAY:
+        yield RayExecutor(progress)
+        return
     with active_client(client) as chosen:
         if chosen is not None:
-            return value_of(chosen.compute(handle).result())
-        with single_blas_thread():
-            return value_of(dask.compute(handle)[0])
+            _wait_for_a_worker(chosen)
+            check_versions(chosen)
+        yield DaskExecutor(chosen, progress)
 
 
 def _wait_for_a_worker(client: Client) -> None:
@@ -241,7 +254,7 @@ def fit_source(
     source: Source,
     parameters: FitParameters,
     *,
-    client: Client | None = None,
+    client: Client | str | None = None,
     progress: Progress | None = None,
 ) -> FittedModel:
     """Fit a model to a source on a cluster, or on local threads.
@@ -252,8 +265,8 @@ def fit_source(
         Partitions.
     parameters : FitParameters
         All parameters.
-    client : distributed.Client, optional
-        The current client by default.
+    client : distributed.Client or "ray", optional
+        The current client by default; ``"ray"``: the Ray that this process is connected to.
     progress : callable, optional
         Called with (stage, tasks done, tasks in all).
 
@@ -264,14 +277,40 @@ def fit_source(
     DataError
         After the profile, for what only the values show.
     """
-    with active_client(client) as chosen:
-        if chosen is not None:
-            _wait_for_a_worker(chosen)
-            check_versions(chosen)
+    with active_executor(client, progress) as executor:
         return fit_tables(
-            DaskExecutor(chosen, progress),
+            executor,
             source.tables,
             source.schema,
+            parameters,
+            target_names=source.target_names,
+            single_output=source.single_output,
+            unnamed_features=source.unnamed_features,
+        )
+
+
+def extend_source(
+    stream: Stream | None,
+    source: Source,
+    parameters: FitParameters,
+    *,
+    client: Client | str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Stream, FittedModel]:
+    """Pass the partitions of a source through a stream, one after the other.
+
+    Parameters
+    ----------
+    stream : Stream, optional
+        So far.
+    source, parameters, client, progress
+        As in :func:`fit_source`; so are the errors.
+    """
+    with active_executor(client, progress) as executor:
+        return fit_stream(
+            executor,
+            stream,
+            source.tables,
             parameters,
             target_names=source.target_names,
             single_output=source.single_output,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -13,8 +14,8 @@ import pandas as pd
 from dask.delayed import delayed
 from distributed import Client
 
-from squeak_dist._typing import Float64Array
-from squeak_dist.distributed.executor import compute
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.grids import (
     as_dataset,
     data_array,
@@ -34,6 +35,32 @@ from squeak_dist.table import Table
 
 _DUAL_CHUNK_ROWS = 262_144
 _BLOCK_ROWS = 262_144
+
+
+@dataclass(frozen=True)
+class RowOutput:
+    """What is computed of each row.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the columns.
+    single : bool
+        Whether it is one-dimensional.
+    compute : callable
+        Makes of (model, encoded rows) an ndarray of float64, shape (n, columns).
+    whole_model : bool
+        Whether that needs the posterior, which is large.
+    """
+
+    names: tuple[str, ...]
+    single: bool
+    compute: Callable[[FittedModel, FloatArray], Float64Array]
+    whole_model: bool = False
+
+    def model_for(self, model: FittedModel) -> FittedModel:
+        """Return what of the model a task needs."""
+        return model if self.whole_model else model.for_predictions()
 
 
 def predict_collection(model: FittedModel, X: Any) -> Any:
@@ -59,51 +86,93 @@ def predict_collection(model: FittedModel, X: Any) -> Any:
     DataError, ColumnTypeError
         For columns that do not match, before anything is read.
     """
+    return map_rows(model, X, _predictions(model))
+
+
+def deviation_collection(model: FittedModel, X: Any) -> Any:
+    """Return the standard deviation of a new target at the rows of any collection.
+
+    Parameters and result are those of :func:`predict_collection`; columns are named
+    ``<target>_std``.
+    """
+    names = tuple(f"{name}_std" for name in model.target_names)
+    output = RowOutput(names, model.single_output, FittedModel.deviation_encoded, True)
+    return map_rows(model, X, output)
+
+
+def novelty_collection(model: FittedModel, X: Any) -> Any:
+    """Return r(x), what the dictionary does not explain of the rows of any collection.
+
+    Parameters and result are those of :func:`predict_collection`, always of one column.
+    """
+    return map_rows(model, X, RowOutput(("novelty",), True, _novelty))
+
+
+def _novelty(model: FittedModel, X: FloatArray) -> Float64Array:
+    return model.residual_encoded(X)[:, None]
+
+
+def _predictions(model: FittedModel) -> RowOutput:
+    return RowOutput(model.target_names, model.single_output, FittedModel.predict_encoded)
+
+
+def map_rows(model: FittedModel, X: Any, output: RowOutput) -> Any:
+    """Compute something of each row of any collection; lazy for lazy input.
+
+    Parameters
+    ----------
+    model : FittedModel
+        The model.
+    X : collection
+        As in :func:`predict_collection`.
+    output : RowOutput
+        What.
+    """
     X = opened(X)
     check_collection(X)
     if is_data_array(X):
         if model.unnamed_features:
-            return _predict_data_array(model, X)
+            return _map_data_array(model, X, output)
         X = as_dataset(X)
     if is_dataset(X):
-        return _predict_dataset(model, X)
+        return _map_dataset(model, X, output)
     if model.unnamed_features:
         X = _as_array(model, X)
     _check_columns(model, X)
     if isinstance(X, dd.DataFrame):
-        shared = delayed(model, traverse=False)
+        shared = delayed(output.model_for(model), traverse=False)
         columns = list(model.encoding.used_labels)
-        return X[columns].map_partitions(predict_frame, shared, meta=_prediction_meta(model))
+        meta = (output.names[0], "f8") if output.single else dict.fromkeys(output.names, "f8")
+        return X[columns].map_partitions(frame_output, shared, output, meta=meta)
     if isinstance(X, da.Array):
-        return _predict_dask_array(model, X)
-    return predict_rows(model, X if isinstance(X, pd.DataFrame) else as_rows(X))
+        return _map_dask_array(model, X, output)
+    return rows_output(X if isinstance(X, pd.DataFrame) else as_rows(X), model, output)
 
 
-def _predict_data_array(model: FittedModel, X: Any) -> Any:
-    """Predict rows of a DataArray of shape (n, d): its first dimension stays."""
-    values = predict_collection(model, X.data)
-    name = model.target_names[0] if model.single_output else None
+def _map_data_array(model: FittedModel, X: Any, output: RowOutput) -> Any:
+    """Map rows of a DataArray of shape (n, d): its first dimension stays."""
+    values = map_rows(model, X.data, output)
+    name = output.names[0] if output.single else None
     dims = X.dims[:1] if values.ndim == 1 else (*X.dims[:1], "output")
     return data_array(X, values, dims, name)
 
 
-def _predict_dataset(model: FittedModel, X: Any) -> Any:
-    """Predict the points of a Dataset: a DataArray, or a Dataset of one per output."""
+def _map_dataset(model: FittedModel, X: Any, output: RowOutput) -> Any:
+    """Map the points of a Dataset: a DataArray, or a Dataset of one per column."""
     _check_columns(model, X)
     grid = make_grid(X, model.encoding.used_labels)
-    predict = delayed(predict_rows) if grid.lazy else predict_rows
-    shared = delayed(model, traverse=False) if grid.lazy else model
-    blocks = [predict(shared, frame) for frame in grid.frames()]
-    values = on_grid(grid, blocks, len(model.target_names))
+    small = output.model_for(model)
+    compute = delayed(rows_output) if grid.lazy else rows_output
+    shared = delayed(small, traverse=False) if grid.lazy else small
+    blocks = [compute(frame, shared, output) for frame in grid.frames()]
+    values = on_grid(grid, blocks, len(output.names))
     arrays = [
         data_array(X, value, grid.dims, name)
-        for name, value in zip(model.target_names, values, strict=True)
+        for name, value in zip(output.names, values, strict=True)
     ]
-    if model.single_output:
+    if output.single:
         return arrays[0]
-    return X.drop_vars(list(X.data_vars)).assign(
-        dict(zip(model.target_names, arrays, strict=True))
-    )
+    return X.drop_vars(list(X.data_vars)).assign(dict(zip(output.names, arrays, strict=True)))
 
 
 def as_fitted(model: FittedModel, X: Any) -> Any:
@@ -177,43 +246,51 @@ def _of_right_width(model: FittedModel, X: Any) -> Any:
 
 def predict_rows(model: FittedModel, X: pd.DataFrame | np.ndarray[Any, Any]) -> Float64Array:
     """Predict rows in memory: encode, then k_D(x)ᵀ c; shape (n,) or (n, n_outputs)."""
-    predictions = np.full((len(X), len(model.target_names)), np.nan)
-    for start in range(
-        0, max(1, len(X)), _BLOCK_ROWS
-    ):  # the encoded rows of a file do not fit at once
+    return rows_output(X, model, _predictions(model))
+
+
+def rows_output(
+    X: pd.DataFrame | np.ndarray[Any, Any], model: FittedModel, output: RowOutput
+) -> Float64Array:
+    """Compute something of rows in memory; NaN in rows that the missing policy drops."""
+    values = np.full((len(X), len(output.names)), np.nan)
+    # The encoded rows of a file do not fit at once.
+    for start in range(0, max(1, len(X)), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
         part = X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
         encoded, kept = model.encoding.encode(part)
         with single_blas_thread():
-            predictions[rows][kept] = model.predict_encoded(encoded)
-    return predictions[:, 0] if model.single_output else predictions
+            values[rows][kept] = output.compute(model, encoded)
+    return values[:, 0] if output.single else values
 
 
 def predict_frame(frame: pd.DataFrame, model: FittedModel) -> pd.Series[Any] | pd.DataFrame:
     """Predict one partition and keep its index."""
-    values = predict_rows(model, frame)
-    if model.single_output:
-        return pd.Series(values, index=frame.index, name=model.target_names[0])
-    return pd.DataFrame(values, index=frame.index, columns=list(model.target_names))
+    return frame_output(frame, model, _predictions(model))
 
 
-def _prediction_meta(model: FittedModel) -> Any:
-    if model.single_output:
-        return (model.target_names[0], "f8")
-    return dict.fromkeys(model.target_names, "f8")
+def frame_output(
+    frame: pd.DataFrame, model: FittedModel, output: RowOutput
+) -> pd.Series[Any] | pd.DataFrame:
+    """Compute something of one partition and keep its index."""
+    values = rows_output(frame, model, output)
+    if output.single:
+        return pd.Series(values, index=frame.index, name=output.names[0])
+    return pd.DataFrame(values, index=frame.index, columns=list(output.names))
 
 
-def _predict_dask_array(model: FittedModel, X: Any) -> Any:
+def _map_dask_array(model: FittedModel, X: Any, output: RowOutput) -> Any:
     X = _of_right_width(model, X).rechunk({1: -1})
-    shared = delayed(model, traverse=False)
-    if model.single_output:
-        return da.map_blocks(_predict_block, X, model=shared, drop_axis=1, dtype=np.float64)
-    chunks = (X.chunks[0], (len(model.target_names),))
-    return da.map_blocks(_predict_block, X, model=shared, chunks=chunks, dtype=np.float64)
+    shared = delayed(output.model_for(model), traverse=False)
+    settings = {"model": shared, "output": output, "dtype": np.float64}
+    if output.single:
+        return da.map_blocks(_block_output, X, drop_axis=1, **settings)
+    chunks = (X.chunks[0], (len(output.names),))
+    return da.map_blocks(_block_output, X, chunks=chunks, **settings)
 
 
-def _predict_block(X: np.ndarray[Any, Any], model: FittedModel) -> Float64Array:
-    return predict_rows(model, as_rows(X))
+def _block_output(X: np.ndarray[Any, Any], model: FittedModel, output: RowOutput) -> Float64Array:
+    return rows_output(as_rows(X), model, output)
 
 
 def write_dual_weights(
@@ -222,7 +299,7 @@ def write_dual_weights(
     path: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
-    client: Client | None = None,
+    client: Client | str | None = None,
 ) -> None:
     """Let the workers write w̃ = (y − f(x))/μ of every training row, chunk by chunk.
 
@@ -236,7 +313,7 @@ def write_dual_weights(
         A store of its own, which all workers reach.
     storage_options : mapping, optional
         Passed to fsspec.
-    client : distributed.Client, optional
+    client : distributed.Client or "ray", optional
         The current client by default.
 
     Raises
@@ -262,12 +339,13 @@ def write_dual_weights(
         storage_options=storage_options,
     )
     starts = np.cumsum((0, *chunks.chunks[0][:-1]))
-    shared = delayed(writer, traverse=False)
-    writes = [
-        delayed(_write_chunk)(shared, int(start), block)
-        for start, block in zip(starts, chunks.to_delayed().ravel(), strict=True)
-    ]
-    compute(delayed(len)(writes), client)
+    with active_executor(client) as executor:
+        shared = executor.share(writer)
+        writes = [
+            executor.call(_write_chunk, shared, int(start), block)
+            for start, block in zip(starts, chunks.to_delayed().ravel(), strict=True)
+        ]
+        executor.gather("dual weights", executor.call(len, writes))
     finish_dual_weights(path, storage_options)
 
 
@@ -283,7 +361,7 @@ def _dual_weights(model: FittedModel, source: Source) -> Any:
             f"the model was fitted to {len(rows)} partitions, but the table has "
             f"{len(source.tables)}; dual weights are those of the rows fitted"
         )
-    shared = delayed(model, traverse=False)
+    shared = delayed(model.for_predictions(), traverse=False)
     outputs = len(model.target_names)
     blocks = [
         da.from_delayed(delayed(_dual_block)(shared, table, n), (n, outputs), np.float64)

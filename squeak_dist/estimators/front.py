@@ -36,7 +36,7 @@ def fit(
     features: Sequence[Hashable] | None = None,
     sample_weight: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-    client: Client | None = None,
+    client: Client | str | None = None,
     progress: Progress | None = None,
     **parameters: Any,
 ) -> SqueakRegressor:

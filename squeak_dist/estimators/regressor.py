@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,20 @@ from squeak_dist.distributed import (
     Progress,
     Source,
     as_fitted,
+    deviation_collection,
     evaluate_source,
+    extend_source,
     fit_source,
+    novelty_collection,
     predict_collection,
     read_source,
     target_labels,
     write_dual_weights,
 )
+from squeak_dist.errors import DataError, FitForgotten, InvalidParameterError, warn_user
 from squeak_dist.estimators.base import SqueakEstimator, adopt
 from squeak_dist.kernels import Kernel
+from squeak_dist.stages import FitParameters, Stream
 from squeak_dist.store import save_model
 
 if TYPE_CHECKING:
@@ -73,6 +79,10 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         by a cost model of n, m and the outputs.
     approximation : {"projected", "regularized"}, default "projected"
         Regression in the span of the dictionary, or the paper's regularized map.
+    linear_part : bool or "auto", default "auto"
+        Whether the encoded columns stand beside the kernel, under the same
+        penalty: f(x) = k_D(x)ᵀ c + xᵀ b. Beyond the range of a column in the fit its
+        term stays constant. ``"auto"``: where it lowers the GCV score by 1 %.
     fan_in : int, default 2
         Dictionaries per merge, at least 2.
     missing : {"raise", "impute", "drop"}, default "raise"
@@ -95,9 +105,11 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
     component_indices_ : ndarray of int64, shape (m,)
         Their row numbers in the training data.
     dual_coef_ : ndarray of float64, shape (m,) or (m, n_outputs)
-        Coefficients c; a prediction is k_D(x)ᵀ c + ``intercept_``.
+        Coefficients c; a prediction is k_D(x)ᵀ c + xᵀ ``linear_coef_`` + ``intercept_``.
+    linear_coef_ : ndarray of float64, shape (d,) or (d, n_outputs)
+        Of the encoded columns beside the kernel; zeros without a linear part.
     intercept_ : float or ndarray of shape (n_outputs,)
-        Mean of the training target.
+        Mean of the training target, and the constant of the linear part.
     kernel_ : Kernel
         The kernel with its length scale.
     gamma_, mu_, effective_dimension_ : float
@@ -141,6 +153,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         on_overrun: str = "raise_gamma",
         solver: str = "auto",
         approximation: str = "projected",
+        linear_part: bool | str = "auto",
         fan_in: int = 2,
         missing: str = "raise",
         standardize: bool | str = "auto",
@@ -158,6 +171,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         self.on_overrun = on_overrun
         self.solver = solver
         self.approximation = approximation
+        self.linear_part = linear_part
         self.fan_in = fan_in
         self.missing = missing
         self.standardize = standardize
@@ -173,7 +187,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         target: Any = None,
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         progress: Progress | None = None,
     ) -> SqueakRegressor:
         """Fit the model.
@@ -194,8 +208,9 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             Columns to learn from; all others than target and weight by default.
         storage_options : mapping, optional
             For a URL: passed to fsspec.
-        client : distributed.Client, optional
-            The current client by default; without any, local threads.
+        client : distributed.Client or "ray", optional
+            The current client by default; without any, local threads. ``"ray"``: the
+            Ray that ``ray.init()`` connected this process to.
         progress : callable, optional
             Called with (stage, tasks done, tasks in all).
 
@@ -228,21 +243,125 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
+        self.__dict__.pop("stream_", None)
         adopt(self, fit_source(source, parameters, client=client, progress=progress))
         return self
 
-    def predict(self, X: Any) -> Any:
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        features: Sequence[Hashable] | None = None,
+        client: Client | str | None = None,
+        progress: Progress | None = None,
+    ) -> SqueakRegressor:
+        """Pass further rows through SQUEAK; the model is then that of all rows so far.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target, features, client, progress
+            As in :meth:`fit`; later calls need the same columns as the first.
+
+        Returns
+        -------
+        SqueakRegressor
+            self.
+
+        Raises
+        ------
+        InvalidParameterError
+            Where parameters were changed since the first call.
+        DataError
+            For other columns than those of the first call.
+
+        Warns
+        -----
+        FitForgotten
+            After :meth:`fit` or a load, which keep no stream: it begins anew.
+
+        Notes
+        -----
+        The first call fixes what :meth:`fit` learns from all rows: the encoding
+        (centre, scale, levels), the kernel and γ; so let it be of typical rows, a
+        thousand at least. The dictionary is at any time that of one chain over the
+        rows so far, to the bit, with its guarantee; γ is raised where it outgrows
+        ``max_dictionary``. The rows are gone then: their sums are projected on the
+        span of each new dictionary, which :meth:`fit` does not need.
+        """
+        parameters = self._parameters()
+        stream = self._stream(parameters)
+        source = read_source(X, y, target=target, features=features, sample_weight=sample_weight)
+        if stream is not None:
+            self._check_same_columns(source)
+        stream, model = extend_source(stream, source, parameters, client=client, progress=progress)
+        adopt(self, model)
+        self.stream_, self.stream_parameters_ = stream, parameters
+        return self
+
+    def _stream(self, parameters: FitParameters) -> Stream | None:
+        if not hasattr(self, "model_"):
+            return None
+        if not hasattr(self, "stream_"):
+            warn_user(
+                "partial_fit continues only what partial_fit began: the model that fit made, or "
+                "that was loaded, is forgotten. Begin with sklearn.base.clone(model) to keep it",
+                FitForgotten,
+            )
+            return None
+        changed = [
+            field.name
+            for field in fields(FitParameters)
+            if getattr(parameters, field.name) != getattr(self.stream_parameters_, field.name)
+        ]
+        if changed:
+            raise InvalidParameterError(
+                f"{', '.join(changed)} changed since the first partial_fit; set them back, or "
+                f"begin with sklearn.base.clone(model)"
+            )
+        return self.stream_
+
+    def _check_same_columns(self, source: Source) -> None:
+        encoding = self.model_.encoding
+        if source.unnamed_features != self.model_.unnamed_features:
+            raise DataError(
+                "the first partial_fit had a table with column names and this one has none, or "
+                "the other way round; pass the same kind"
+            )
+        if source.unnamed_features:
+            expected, got = len(encoding.labels), len(source.schema.features)
+            if expected != got:
+                raise DataError(
+                    f"X has {got} features, but SqueakRegressor is expecting {expected} features "
+                    f"as input"
+                )
+        else:
+            encoding.check_columns(list(source.schema.features))
+        if source.target_names != self.model_.target_names:
+            raise DataError(
+                f"the targets are {list(source.target_names)}, but were "
+                f"{list(self.model_.target_names)} in the first partial_fit"
+            )
+
+    def predict(self, X: Any, *, return_std: bool = False) -> Any:
         """Predict; lazy for lazy input, with its index.
 
         Parameters
         ----------
         X : Dask or pandas DataFrame, Dask or numpy array, str or path
             Columns of a frame are matched by name, those of an array by position.
+        return_std : bool, default False
+            Also return the standard deviation of a new target at each row: noise,
+            uncertainty of the fit, and what the dictionary does not span. A target is
+            within 1.64 of them in 90 % of all cases, where the noise is Gaussian and the
+            same everywhere.
 
         Returns
         -------
         Dask Series, DataFrame or array, or ndarray
-            Shape (n,) or (n, n_outputs).
+            Shape (n,) or (n, n_outputs); with ``return_std`` a pair of them.
 
         Raises
         ------
@@ -250,8 +369,32 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             Before :meth:`fit`.
         DataError, ColumnTypeError
             For columns or values that do not match the fit.
+
+        Notes
+        -----
+        n m kernel entries; with ``return_std`` another n m of them and 2 n m²
+        multiply-adds.
         """
-        return predict_collection(self._fitted(), X)
+        model = self._fitted()
+        if not return_std:
+            return predict_collection(model, X)
+        return predict_collection(model, X), deviation_collection(model, X)
+
+    def novelty(self, X: Any) -> Any:
+        """Return r(x) = k(x, x) − ‖z(x)‖²: how little the dictionary explains of each row.
+
+        Parameters
+        ----------
+        X : Dask or pandas DataFrame, Dask or numpy array, str or path
+            As in :meth:`predict`.
+
+        Returns
+        -------
+        Dask Series or array, or ndarray
+            Shape (n,), at least 0 and at most k(x, x), which is 1 for most kernels: a row
+            as far from all that was fitted as can be.
+        """
+        return novelty_collection(self._fitted(), X)
 
     def evaluate(
         self,
@@ -260,7 +403,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         target: Any = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
     ) -> Evaluation:
         """Score on test data, beside the mean and a linear ridge regression.
 
@@ -330,7 +473,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         *,
         target: Any = None,
         storage_options: Mapping[str, Any] | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
     ) -> None:
         """Write the dual weights w̃ = (y − f(x))/μ of every training row to zarr.
 
@@ -345,7 +488,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             The training data, as they were given to :meth:`fit`.
         storage_options : mapping, optional
             For a URL: passed to fsspec.
-        client : distributed.Client, optional
+        client : distributed.Client or "ray", optional
             The current client by default.
         """
         model = self._fitted()
@@ -359,10 +502,19 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         return model.coefficients[:, 0] if model.single_output else model.coefficients
 
     @property
-    def intercept_(self) -> Any:
-        """Mean of the training target."""
+    def linear_coef_(self) -> Float64Array:
+        """Coefficients of the encoded columns beside the kernel; zeros without a linear part."""
         model = self._fitted()
-        return float(model.target_mean[0]) if model.single_output else model.target_mean
+        shape = (model.encoding.n_features, len(model.target_names))
+        slopes = model.slopes[:-1] if len(model.slopes) else np.zeros(shape)
+        return slopes[:, 0] if model.single_output else slopes
+
+    @property
+    def intercept_(self) -> Any:
+        """What is added to both: the mean of the training target, and the linear constant."""
+        model = self._fitted()
+        added = model.target_mean + (model.slopes[-1] if len(model.slopes) else 0.0)
+        return float(added[0]) if model.single_output else added
 
     @property
     def mu_(self) -> float:

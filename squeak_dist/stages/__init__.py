@@ -6,7 +6,17 @@ driver.
 """
 
 from squeak_dist.stages.executors import Executor, PlainExecutor
-from squeak_dist.stages.fitting import fit_tables, projected_bytes
+from squeak_dist.stages.fitting import fit_stream, fit_tables
+from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
+from squeak_dist.stages.streaming import Stream
 
-__all__ = ["Executor", "FitParameters", "PlainExecutor", "fit_tables", "projected_bytes"]
+__all__ = [
+    "Executor",
+    "FitParameters",
+    "PlainExecutor",
+    "Stream",
+    "fit_stream",
+    "fit_tables",
+    "projected_bytes",
+]

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from squeak_dist.dictionary import Dictionary
-from squeak_dist.errors import FitStopped, GammaRaised, warn_user
-from squeak_dist.model import FittedModel
-from squeak_dist.profile import Profile
-from squeak_dist.stages.dictionaries import Branch, dictionary_stage
+from squeak_dist.model import FittedModel, packed
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
+from squeak_dist.stages.learning import Learned, dictionary_report, learn_dictionary
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
-from squeak_dist.stages.records import Clock
+from squeak_dist.stages.planning import Plan
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solve_directly
+from squeak_dist.stages.streaming import Stream, extend_stream, stream_report
 from squeak_dist.table import TableSchema
 
 
@@ -67,52 +64,90 @@ def fit_tables(
     -----
     Three passes over the data: profile, dictionaries, solve.
     """
-    clock = Clock()
-    profile = settled_profile(executor, tables, parameters)
-    plan = make_plan(profile, len(tables), parameters)
-    clock.lap("profile")
-
-    largest = max(plan.partition_rows)
-    executor.check_memory(*projected_bytes(plan, parameters, largest, len(schema.targets)))
-    encoded = encode_stage(executor, tables, plan)
-    root: Branch = executor.gather(
-        "dictionary", dictionary_stage(executor, encoded, plan, parameters)
-    )
-    _warn_of_overrun(root, plan, parameters)
-    clock.lap("dictionary")
-
-    solution = _solve(executor, encoded, root.dictionary, plan, parameters, len(schema.targets))
-    clock.lap("solve")
-    return FittedModel(
-        kernel=plan.kernel,
-        dictionary=root.dictionary,
-        coefficients=solution.coefficients,
-        linear_coefficients=solution.linear_coefficients,
-        target_mean=plan.target_mean,
-        encoding=plan.encoding,
+    learned = learn_dictionary(executor, tables, parameters, n_outputs=len(schema.targets))
+    plan, dictionary = learned.plan, learned.root.dictionary
+    solution = _solve(executor, learned, parameters, len(schema.targets))
+    learned.clock.lap("solve")
+    return _model_of(
+        plan,
+        dictionary,
+        solution,
+        parameters,
         target_names=target_names,
         single_output=single_output,
         unnamed_features=unnamed_features,
+        report=dictionary_report(learned) | _solve_report(learned, solution),
+    )
+
+
+def fit_stream(
+    executor: Executor,
+    stream: Stream | None,
+    tables: Sequence[Any],
+    parameters: FitParameters,
+    *,
+    target_names: tuple[str, ...],
+    single_output: bool,
+    unnamed_features: bool = False,
+) -> tuple[Stream, FittedModel]:
+    """Pass further partitions through a stream; return it, and the model of all rows so far.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    stream : Stream, optional
+        So far.
+    tables, parameters, target_names, single_output, unnamed_features
+        As in :func:`fit_tables`.
+    """
+    found = extend_stream(executor, stream, tables, parameters)
+    model = _model_of(
+        found.stream.plan,
+        found.stream.dictionary,
+        found.solution,
+        parameters,
+        target_names=target_names,
+        single_output=single_output,
+        unnamed_features=unnamed_features,
+        report=stream_report(found),
+    )
+    return found.stream, model
+
+
+def _model_of(
+    plan: Plan,
+    dictionary: Dictionary,
+    solution: Solution,
+    parameters: FitParameters,
+    **names_and_report: Any,
+) -> FittedModel:
+    return FittedModel(
+        kernel=plan.kernel,
+        dictionary=dictionary,
+        coefficients=solution.coefficients,
+        slopes=solution.slopes,
+        column_range=solution.column_range,
+        linear_coefficients=solution.baseline,
+        noise_variance=solution.noise_variance,
+        posterior=packed(solution.posterior, plan.encoding.dtype),
+        target_mean=plan.target_mean,
+        encoding=plan.encoding,
         mu=solution.mu,
         epsilon=parameters.epsilon,
         seed=parameters.seed,
         approximation=parameters.approximation,
-        report=_report(profile, plan, root, solution, clock),
+        **names_and_report,
     )
 
 
 def _solve(
-    executor: Executor,
-    encoded: Sequence[Any],
-    dictionary: Dictionary,
-    plan: Plan,
-    parameters: FitParameters,
-    n_outputs: int,
+    executor: Executor, learned: Learned, parameters: FitParameters, n_outputs: int
 ) -> Solution:
     """Solve the way the parameters say; directly where the iterations do not converge."""
+    plan, encoded, dictionary = learned.plan, learned.encoded, learned.root.dictionary
     kernel, shared = executor.share(plan.kernel), executor.share(dictionary)
     nystrom = executor.call(map_task, kernel, shared, parameters.approximation)
-    mu = None if isinstance(parameters.mu, str) else float(parameters.mu)
     iterate = parameters.solver == "cg" or (
         parameters.solver == "auto"
         and faster_by_iterations(
@@ -122,90 +157,30 @@ def _solve(
     solution = None
     if iterate and len(dictionary):
         solution = solve_by_iterations(
-            executor, encoded, nystrom, kernel, shared, plan, mu,
+            executor, encoded, nystrom, kernel, shared, plan, parameters.penalty,
             size=len(dictionary), seed=parameters.seed,
         )  # fmt: skip
     if solution is None:
-        solution = solve_directly(executor, encoded, nystrom, kernel, shared, plan, mu)
+        solution = solve_directly(
+            executor, encoded, nystrom, kernel, shared, plan, parameters.penalty
+        )
     return in_target_units(solution, plan.target_scale)
 
 
-def projected_bytes(
-    plan: Plan, parameters: FitParameters, partition_rows: int, n_outputs: int
-) -> tuple[int, str]:
-    """Return the bytes of the largest task of a fit, and what they are made of.
-
-    Parameters
-    ----------
-    plan : Plan
-        Encoding and tree.
-    parameters : FitParameters
-        ``max_dictionary`` and ``fan_in``.
-    partition_rows : int
-        Rows of the largest partition.
-    n_outputs : int
-        Columns of the target.
-
-    Notes
-    -----
-    A merge of ``fan_in`` dictionaries of m rows holds three float64 matrices of
-    (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
-    one block of features and one partition. Neither depends on the number of rows.
-    """
-    m = min(parameters.max_dictionary or sum(plan.partition_kept), sum(plan.partition_kept))
-    d = plan.encoding.n_features
-    union = m * (parameters.fan_in if len(plan.tree.chains) > 1 else 1)
-    merging = 3 * 8 * union**2
-    solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
-    partition = partition_rows * (4 * 8 * d + 8 * n_outputs + 16)
-    explanation = (
-        f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
-        f"to {partition_rows:,} rows × {d} encoded columns"
-    )
-    return max(merging, solving) + partition, explanation
-
-
-def _warn_of_overrun(root: Branch, plan: Plan, parameters: FitParameters) -> None:
-    if root.state.stopped:
-        warn_user(
-            f"the dictionary reached max_dictionary={parameters.max_dictionary} after "
-            f"{root.state.rows_seen:,} of {sum(plan.partition_kept):,} rows, and "
-            f'on_overrun="stop" ended it there: it is accurate for these rows only',
-            FitStopped,
-        )
-    if not isinstance(parameters.gamma, str) and root.dictionary.gamma > plan.squeak.gamma:
-        warn_user(
-            f"gamma was raised from {plan.squeak.gamma:g} to {root.dictionary.gamma:g} to hold "
-            f"max_dictionary={parameters.max_dictionary}; the guarantee is for the raised gamma. "
-            f"Raise max_dictionary to keep the one you gave",
-            GammaRaised,
-        )
-
-
-def _report(
-    profile: Profile, plan: Plan, root: Branch, solution: Solution, clock: Clock
-) -> dict[str, Any]:
+def _solve_report(learned: Learned, solution: Solution) -> dict[str, Any]:
+    profile = learned.profile
     return {
         "task": "regression",
-        "rows": profile.rows,
-        "rows_fitted": profile.kept,
-        "rows_dropped": profile.rows - profile.kept,
-        "rows_in_dictionary_pass": root.state.rows_seen,
-        "partition_rows": list(plan.partition_rows),
-        "chains": len(plan.tree.chains),
-        "encoded_features": plan.encoding.n_features,
-        "dictionary_size": len(root.dictionary),
-        "gamma_requested": plan.squeak.gamma,
-        "gamma": root.dictionary.gamma,
         "mu": solution.mu,
+        "linear_part": len(solution.slopes) > 0,
         "solver": "cg" if solution.residuals else "direct",
         "cg_residuals": list(solution.residuals),
         "effective_dimension": solution.effective_dimension,
+        "degrees_of_freedom": solution.freedom,
+        "noise_std": np.sqrt(solution.noise_variance).tolist(),
         "target_mean": profile.target_mean.tolist(),
         "target_std": np.sqrt(profile.target_variance).tolist(),
         "train_rmse": np.sqrt(solution.train_square / profile.weight_sum).tolist(),
-        "stopped": root.state.stopped,
-        "seconds": dict(clock.seconds),
-        "peak_worker_bytes": max(solution.peak_bytes, root.peak_bytes),
-        "merges": [asdict(record) for record in root.records],
+        "seconds": dict(learned.clock.seconds),
+        "peak_worker_bytes": max(solution.peak_bytes, learned.root.peak_bytes),
     }

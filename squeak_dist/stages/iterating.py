@@ -21,26 +21,31 @@ from squeak_dist.conjugate_gradients import (
     sampled_row_weights,
     start_cg,
     step_cg,
-    weighted_gram,
 )
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
-from squeak_dist.linalg import single_blas_thread, solve_lower
-from squeak_dist.nystrom import NystromMap
+from squeak_dist.linalg import single_blas_thread
+from squeak_dist.nystrom import NystromMap, on_dictionary
+from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import (
+    JointEquations,
     NormalEquations,
+    add_joint_equations,
     add_normal_equations,
+    collinearity_ridge,
+    column_range,
+    joint_equations,
     linear_equations,
     mu_by_gcv,
-    normal_equations,
     solve_direct,
 )
 from squeak_dist.squeak import dictionary_effective_dimension
 from squeak_dist.stages.dictionaries import task_rng
 from squeak_dist.stages.executors import Executor
+from squeak_dist.stages.parameters import Penalty
 from squeak_dist.stages.planning import Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
-from squeak_dist.stages.solving import Solution, map_task, train_square
+from squeak_dist.stages.solving import Solution, degrees_of_freedom, map_task, noise_variance
 
 # The squared error of stopping early stays below 0.03² of that of the fit itself.
 _TOLERANCE = 0.03
@@ -59,36 +64,44 @@ class CGSums:
     moment : ndarray of float64, shape (m, k)
         K_Dn diag(v) Y over all rows.
     linear : NormalEquations
-        Of the linear baseline, over all rows.
-    sample : NormalEquations
+        Of the encoded columns, over all rows.
+    column_range : ndarray of float64, shape (2, d)
+        Their smallest and largest values.
+    sample : JointEquations
         Of the uniformly sampled rows, from which μ is chosen.
-    gram : ndarray of float64, shape (m, m)
-        Σ w z zᵀ over the sampled rows, by the balance heuristic.
+    balanced : JointEquations
+        Of the same rows, weighted by the balance heuristic.
     peak_bytes : int
         Largest memory of a task so far.
     """
 
     moment: Float64Array
     linear: NormalEquations
-    sample: NormalEquations
-    gram: Float64Array
+    column_range: Float64Array
+    sample: JointEquations
+    balanced: JointEquations
     peak_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
 class CGSystem:
-    """The system A θ = b and its preconditioner.
+    """The system A θ = b and its preconditioner; p = m, or m + d + 1 with a linear part.
 
     Parameters
     ----------
-    b : ndarray of float64, shape (m, k)
-        Σ v z yᵀ.
+    b : ndarray of float64, shape (p, k)
+        Σ v φ yᵀ.
     mu : float
-        μ, which is in A.
-    factor : ndarray of float64, shape (m, m)
-        Of the preconditioner.
+        μ.
+    penalties : ndarray of float64, shape (p, 1)
+        μ, and what the columns of the linear part have beside it: A = Σ v φ φᵀ + their
+        diagonal.
+    factor : ndarray of float64, shape (p, p)
+        Of the preconditioner: an estimate of A.
     linear : NormalEquations
         Of the linear baseline.
+    column_range : ndarray of float64, shape (2, d)
+        Smallest and largest values of the encoded columns.
     tolerance : float
         At which relative residual to stop.
     peak_bytes : int
@@ -97,8 +110,10 @@ class CGSystem:
 
     b: Float64Array
     mu: float
+    penalties: Float64Array
     factor: Float64Array
     linear: NormalEquations
+    column_range: Float64Array
     tolerance: float
     peak_bytes: int
 
@@ -109,8 +124,8 @@ class Residuals:
 
     Parameters
     ----------
-    moment : ndarray of float64, shape (m, k)
-        K_Dn diag(v) (y − f).
+    moment : ndarray of float64, shape (p, k)
+        K_Dn diag(v) (y − f), and the same with the columns of a linear part.
     square : ndarray of float64, shape (k,)
         Σ v (y − f)².
     """
@@ -157,7 +172,7 @@ def solve_by_iterations(
     kernel: Any,
     dictionary: Any,
     plan: Plan,
-    mu: float | None,
+    penalty: Penalty,
     *,
     size: int,
     seed: int,
@@ -166,9 +181,9 @@ def solve_by_iterations(
 
     Parameters
     ----------
-    executor, encoded, nystrom, kernel, dictionary, plan, mu
-        As in :func:`~squeak_dist.stages.solving.solve_directly`; without μ it is
-        chosen by GCV on the sampled rows.
+    executor, encoded, nystrom, kernel, dictionary, plan, penalty
+        As in :func:`~squeak_dist.stages.solving.solve_directly`; what is not given
+        is chosen by GCV on the sampled rows.
     size : int
         m, the rows of the dictionary.
     seed : int
@@ -192,7 +207,7 @@ def solve_by_iterations(
         ),
         _add_sums,
     )  # fmt: skip
-    system = executor.call(_system, total, nystrom, dictionary, rate, mu)
+    system = executor.call(_system, total, nystrom, dictionary, rate, penalty)
     nystrom, system, state = executor.persist(
         [nystrom, system, executor.call(_start, system)], nbytes=0
     )
@@ -229,14 +244,13 @@ def _too_slow(residuals: list[float], tolerance: float) -> bool:
     return math.log(tolerance) / per_iteration > 1.5 * _MOST_ITERATIONS
 
 
-def _tolerance(sample: NormalEquations, mu: float) -> float:
+def _tolerance(train_square: Float64Array, target_square: Float64Array) -> float:
     """Return the relative residual at which the error of stopping is negligible.
 
     It is measured against what the fit leaves unexplained: an almost noiseless
     field needs a far smaller residual than a noisy one.
     """
-    unexplained = train_square(sample, solve_direct(sample, mu))
-    share = float(np.min(unexplained / np.maximum(sample.target_square, 1e-300)))
+    share = float(np.min(train_square / np.maximum(target_square, 1e-300)))
     return min(max(_TOLERANCE * math.sqrt(share), _TIGHTEST), _LOOSEST)
 
 
@@ -282,39 +296,47 @@ def _table_sums(
     return CGSums(
         moment=kernel_moment(nystrom, table.X, table.targets, weights),
         linear=linear_equations(table.X, table.targets, weights),
-        sample=normal_equations(nystrom, X, targets, v),
-        gram=weighted_gram(nystrom, X, balanced),
+        column_range=np.array(column_range(table.X)),
+        sample=joint_equations(nystrom, X, targets, v),
+        balanced=joint_equations(nystrom, X, targets, balanced),
         peak_bytes=peak_memory(),
     )
 
 
 def _add_sums(parts: list[CGSums]) -> CGSums:
-    moment, gram = parts[0].moment.copy(), parts[0].gram.copy()
-    for part in parts[1:]:
-        moment += part.moment
-        gram += part.gram
+    ranges = [part.column_range for part in parts]
     return CGSums(
-        moment=moment,
+        moment=_add([part.moment for part in parts]),
         linear=add_normal_equations(*(part.linear for part in parts)),
-        sample=add_normal_equations(*(part.sample for part in parts)),
-        gram=gram,
+        column_range=np.array([np.min(ranges, axis=0)[0], np.max(ranges, axis=0)[1]]),
+        sample=add_joint_equations(*(part.sample for part in parts)),
+        balanced=add_joint_equations(*(part.balanced for part in parts)),
         peak_bytes=max(peak_memory(), *(part.peak_bytes for part in parts)),
     )
 
 
 def _system(
-    sums: CGSums, nystrom: NystromMap, dictionary: Dictionary, rate: float, mu: float | None
+    sums: CGSums, nystrom: NystromMap, dictionary: Dictionary, rate: float, penalty: Penalty
 ) -> CGSystem:
     with single_blas_thread():
-        chosen = mu_by_gcv(sums.sample) if mu is None else mu
+        mu, path = choose_penalty(sums.sample.path(), penalty.mu, penalty.linear_part)
+        linear = path.border is not None
         weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
-        gram = sums.gram + weighted_gram(nystrom, dictionary.points, weights)
+        points = dictionary.points
+        blank = np.zeros((len(points), sums.moment.shape[1]))
+        selected = joint_equations(nystrom, points, blank, weights)
+        balanced = add_joint_equations(sums.balanced, selected).assembled(linear=linear)
+        moment = [sums.moment, sums.linear.moment] if linear else [sums.moment]
+        penalties = np.full((len(balanced.gram), 1), mu)
+        penalties[len(nystrom) :, 0] += collinearity_ridge(sums.linear) if linear else 0.0
         return CGSystem(
-            b=solve_lower(nystrom.factor, sums.moment),
-            mu=chosen,
-            factor=preconditioner(gram, chosen),
+            b=nystrom.features_of(np.concatenate(moment)),
+            mu=mu,
+            penalties=penalties,
+            factor=preconditioner(balanced.gram, mu),
             linear=sums.linear,
-            tolerance=_tolerance(sums.sample, chosen),
+            column_range=sums.column_range,
+            tolerance=_tolerance(path.train_square(mu), path.target_square),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
 
@@ -377,7 +399,7 @@ def _add_errors(parts: list[Residuals]) -> Residuals:
 
 def _restart(state: CGState, errors: Residuals, nystrom: NystromMap, system: CGSystem) -> CGState:
     with single_blas_thread():
-        residual = solve_lower(nystrom.factor, errors.moment) - system.mu * state.theta
+        residual = nystrom.features_of(errors.moment) - system.penalties * state.theta
         return restart_cg(state, residual, system.factor)
 
 
@@ -408,7 +430,7 @@ def _add(parts: list[Float64Array]) -> Float64Array:
 
 def _step(state: CGState, product: Float64Array, nystrom: NystromMap, system: CGSystem) -> CGState:
     with single_blas_thread():
-        image = solve_lower(nystrom.factor, product) + system.mu * state.direction
+        image = nystrom.features_of(product) + system.penalties * state.direction
         return step_cg(state, image, system.factor)
 
 
@@ -425,13 +447,20 @@ def _solution(
     dictionary: Dictionary,
     residuals: tuple[float, ...],
 ) -> Solution:
-    linear = system.linear
+    linear, m = system.linear, len(nystrom)
     with single_blas_thread():
+        coefficients = nystrom.coefficients(state.theta)
+        freedom = degrees_of_freedom(system.factor, system.mu)
         return Solution(
-            coefficients=nystrom.coefficients(state.theta),
-            linear_coefficients=solve_direct(linear, mu_by_gcv(linear)),
+            coefficients=on_dictionary(coefficients[:m], dictionary),
+            slopes=coefficients[m:],
+            column_range=system.column_range,
+            baseline=solve_direct(linear, mu_by_gcv(linear)),
             mu=system.mu,
             train_square=errors.square,
+            freedom=freedom,
+            noise_variance=noise_variance(errors.square, linear.rows, freedom),
+            posterior=system.factor,
             effective_dimension=dictionary_effective_dimension(kernel, dictionary),
             peak_bytes=max(peak_memory(), system.peak_bytes),
             residuals=residuals,

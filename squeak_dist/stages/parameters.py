@@ -15,6 +15,22 @@ from squeak_dist.validation import check_choice, check_integer, check_real
 
 
 @dataclass(frozen=True)
+class Penalty:
+    """What is given of the ridge regression; the rest is chosen by GCV.
+
+    Parameters
+    ----------
+    mu : float, optional
+        Ridge penalty μ.
+    linear_part : bool, optional
+        Whether the encoded columns stand beside the kernel.
+    """
+
+    mu: float | None
+    linear_part: bool | None
+
+
+@dataclass(frozen=True)
 class FitParameters:
     """The parameters of a fit.
 
@@ -22,7 +38,7 @@ class FitParameters:
     ----------
     kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary
         As in :class:`squeak_dist.SqueakRegressor`.
-    on_overrun, solver, approximation, fan_in, missing, standardize, dtype
+    on_overrun, solver, approximation, linear_part, fan_in, missing, standardize, dtype
         As in :class:`squeak_dist.SqueakRegressor`.
     seed : int
         Its ``random_state``, drawn.
@@ -44,6 +60,7 @@ class FitParameters:
     on_overrun: str = "raise_gamma"
     solver: str = "auto"
     approximation: str = "projected"
+    linear_part: bool | str = "auto"
     fan_in: int = 2
     missing: str = "raise"
     standardize: bool | str = "auto"
@@ -77,9 +94,19 @@ class FitParameters:
         check_choice("solver", self.solver, ("auto", "direct", "cg"))
         check_choice("approximation", self.approximation, ("projected", "regularized"))
         check_choice("missing", self.missing, MISSING_POLICIES)
-        if not isinstance(self.standardize, (bool, np.bool_)):  # NumPy's come from search grids
-            check_choice("standardize", self.standardize, ("auto", True, False))
+        for name in ("linear_part", "standardize"):
+            value = getattr(self, name)
+            if not isinstance(value, (bool, np.bool_)):  # NumPy's come from search grids
+                check_choice(name, value, ("auto", True, False))
         check_choice("dtype", self.dtype, ("float32", "float64"))
+
+    @property
+    def penalty(self) -> Penalty:
+        """What is given of the ridge regression."""
+        return Penalty(
+            mu=None if isinstance(self.mu, str) else float(self.mu),
+            linear_part=None if isinstance(self.linear_part, str) else bool(self.linear_part),
+        )
 
     @property
     def scales_columns(self) -> bool:

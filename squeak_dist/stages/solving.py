@@ -13,28 +13,35 @@ from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
 from squeak_dist.errors import EmptyDataError
 from squeak_dist.kernels import Kernel
-from squeak_dist.linalg import single_blas_thread
-from squeak_dist.nystrom import NystromMap, projected_map, regularized_map
+from squeak_dist.linalg import (
+    single_blas_thread,
+    solve_lower,
+    solve_lower_transposed,
+    triangular_inverse,
+)
+from squeak_dist.nystrom import NystromMap, on_dictionary, solution_map
+from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import (
+    JointEquations,
     NormalEquations,
-    add_normal_equations,
-    linear_equations,
+    add_joint_equations,
+    joint_equations,
     mu_by_gcv,
-    normal_equations,
+    ridge_factor,
     solve_direct,
 )
 from squeak_dist.squeak import dictionary_effective_dimension
 from squeak_dist.stages.executors import Executor
+from squeak_dist.stages.parameters import Penalty
 from squeak_dist.stages.planning import Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Normal equations of the kernel model and of its linear baseline."""
+    """Normal equations of the kernel model, its linear part and the linear baseline."""
 
-    kernel: NormalEquations
-    linear: NormalEquations
+    equations: JointEquations
     peak_bytes: int = 0
 
 
@@ -46,12 +53,22 @@ class Solution:
     ----------
     coefficients : ndarray of float64, shape (m, k)
         c.
-    linear_coefficients : ndarray of float64, shape (d, k)
-        Of the linear baseline.
+    slopes : ndarray of float64, shape (d + 1, k) or (0, k)
+        Of the linear part beside the kernel, where there is one; its constant last.
+    column_range : ndarray of float64, shape (2, d)
+        Smallest and largest values of the encoded columns.
+    baseline : ndarray of float64, shape (d + 1, k)
+        Coefficients of plain ridge regression; the constant last.
     mu : float
         Ridge penalty, given or chosen.
     train_square : ndarray of float64, shape (k,)
         Weighted sum of squared errors on the rows fitted.
+    freedom : float
+        Degrees of freedom, tr(A (A + μI)⁻¹).
+    noise_variance : ndarray of float64, shape (k,)
+        Σ v e² / (n − 1 − freedom).
+    posterior : ndarray of float64, shape (m, m) or (m + d + 1, m + d + 1)
+        Cholesky factor of A = Σ v φ φᵀ + μI, φ = z or [z, x, 1].
     effective_dimension : float
         d_eff(γ) by the dictionary.
     peak_bytes : int
@@ -61,9 +78,14 @@ class Solution:
     """
 
     coefficients: Float64Array
-    linear_coefficients: Float64Array
+    slopes: Float64Array
+    column_range: Float64Array
+    baseline: Float64Array
     mu: float
     train_square: Float64Array
+    freedom: float
+    noise_variance: Float64Array
+    posterior: Float64Array
     effective_dimension: float
     peak_bytes: int
     residuals: tuple[float, ...] = ()
@@ -74,8 +96,10 @@ def in_target_units(solution: Solution, scale: Float64Array) -> Solution:
     return replace(
         solution,
         coefficients=solution.coefficients * scale,
-        linear_coefficients=solution.linear_coefficients * scale,
+        slopes=solution.slopes * scale,
+        baseline=solution.baseline * scale,
         train_square=solution.train_square * scale**2,
+        noise_variance=solution.noise_variance * scale**2,
     )
 
 
@@ -86,7 +110,7 @@ def solve_directly(
     kernel: Any,
     dictionary: Any,
     plan: Plan,
-    mu: float | None,
+    penalty: Penalty,
 ) -> Solution:
     """Solve from the normal equations of all rows: one pass.
 
@@ -100,8 +124,8 @@ def solve_directly(
         The map, and what it was made of.
     plan : Plan
         The tree.
-    mu : float, optional
-        Ridge penalty; by GCV on all rows by default.
+    penalty : Penalty
+        What is given of μ and the linear part; the rest by GCV on all rows.
     """
     total = sum_rows(
         executor,
@@ -110,7 +134,7 @@ def solve_directly(
         lambda sums, tables, step: (_sums_task, sums, tables, nystrom),
         _add_sums,
     )
-    solution = executor.call(_solve_task, total, nystrom, kernel, dictionary, mu)
+    solution = executor.call(_solve_task, total, nystrom, kernel, dictionary, penalty)
     return executor.gather("solve", solution)
 
 
@@ -128,45 +152,86 @@ def map_task(kernel: Kernel, dictionary: Dictionary, approximation: str) -> Nyst
             f"kept, or k(x, x) or the sample weight is 0 on every row; lower gamma"
         )
     with single_blas_thread():
-        if approximation == "regularized":
-            return regularized_map(kernel, dictionary)
-        return projected_map(kernel, dictionary.points)
+        return solution_map(kernel, dictionary, approximation)
 
 
 def _sums_task(sums: Sums | None, tables: list[EncodedTable], nystrom: NystromMap) -> Sums:
-    kernel, linear = (None, None) if sums is None else (sums.kernel, sums.linear)
+    equations = None if sums is None else sums.equations
     with single_blas_thread():
         for table in tables:
-            kernel = normal_equations(nystrom, table.X, table.targets, table.weights, kernel)
-            linear = linear_equations(table.X, table.targets, table.weights, linear)
-    assert kernel is not None
-    assert linear is not None
-    return Sums(kernel, linear, peak_memory())
+            equations = joint_equations(nystrom, table.X, table.targets, table.weights, equations)
+    assert equations is not None
+    return Sums(equations, peak_memory())
 
 
 def _add_sums(parts: list[Sums]) -> Sums:
     return Sums(
-        add_normal_equations(*(part.kernel for part in parts)),
-        add_normal_equations(*(part.linear for part in parts)),
+        add_joint_equations(*(part.equations for part in parts)),
         max(peak_memory(), *(part.peak_bytes for part in parts)),
     )
 
 
 def _solve_task(
-    sums: Sums, nystrom: NystromMap, kernel: Kernel, dictionary: Dictionary, mu: float | None
+    sums: Sums, nystrom: NystromMap, kernel: Kernel, dictionary: Dictionary, penalty: Penalty
 ) -> Solution:
+    solution = solution_of(sums.equations, nystrom, kernel, dictionary, penalty)
+    return replace(solution, peak_bytes=max(peak_memory(), sums.peak_bytes))
+
+
+def solution_of(
+    joint: JointEquations,
+    nystrom: NystromMap,
+    kernel: Kernel,
+    dictionary: Dictionary,
+    penalty: Penalty,
+) -> Solution:
+    """Solve normal equations: μ and the linear part by GCV where they are not given.
+
+    Parameters
+    ----------
+    joint : JointEquations
+        Sums over all rows.
+    nystrom, kernel, dictionary
+        The map, and what it was made of.
+    penalty : Penalty
+        What is given.
+
+    Notes
+    -----
+    Cost: one eigendecomposition, 9 m³, and one factorization, m³/3.
+    """
+    m = len(nystrom)
     with single_blas_thread():
-        chosen = mu_by_gcv(sums.kernel) if mu is None else mu
-        theta = solve_direct(sums.kernel, chosen)
-        linear = solve_direct(sums.linear, mu_by_gcv(sums.linear))
+        mu, path = choose_penalty(joint.path(), penalty.mu, penalty.linear_part)
+        equations = joint.assembled(linear=path.border is not None)
+        factor = ridge_factor(equations, mu)
+        freedom = degrees_of_freedom(factor, mu)
+        theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))
+        square = train_square(equations, theta)
         return Solution(
-            coefficients=nystrom.coefficients(theta),
-            linear_coefficients=linear,
-            mu=chosen,
-            train_square=train_square(sums.kernel, theta),
+            coefficients=on_dictionary(nystrom.coefficients(theta[:m]), dictionary),
+            slopes=theta[m:],
+            column_range=np.array([joint.lower, joint.upper]),
+            baseline=solve_direct(joint.linear, mu_by_gcv(joint.linear)),
+            mu=mu,
+            train_square=square,
+            freedom=freedom,
+            noise_variance=noise_variance(square, equations.rows, freedom),
+            posterior=factor,
             effective_dimension=dictionary_effective_dimension(kernel, dictionary),
-            peak_bytes=max(peak_memory(), sums.peak_bytes),
+            peak_bytes=peak_memory(),
         )
+
+
+def degrees_of_freedom(factor: Float64Array, mu: float) -> float:
+    """Return tr(A (A + μI)⁻¹) = p − μ ‖L⁻¹‖² of a factor L of A + μI, p × p; cost p³/3."""
+    inverse = triangular_inverse(factor)
+    return max(len(factor) - mu * float(np.sum(inverse**2)), 0.0)
+
+
+def noise_variance(square: Float64Array, rows: int, freedom: float) -> Float64Array:
+    """Return Σ v e² / (n − 1 − df), shape (k,); by one row at least where df uses all up."""
+    return square / max(rows - 1 - freedom, 1.0)
 
 
 def train_square(equations: NormalEquations, theta: Float64Array) -> Float64Array:

@@ -11,12 +11,19 @@ checksum among the root attributes, and the attribute ``complete`` is written la
 ``dictionary/multiplicities``         (m,) int64: Q
 ``dictionary/row_weights``            (m,) float64: sample weights
 ``coefficients``                      (m, n_outputs) float64: c
-``linear_coefficients``               (n_features, n_outputs) float64: the baseline
+``slopes``                            (n_features + 1, n_outputs) float64: the linear part
+                                      beside the kernel, its constant last; or no rows
+``column_range``                      (2, n_features) float64: range of each encoded column
+``linear_coefficients``               (n_features + 1, n_outputs) float64: the baseline
+``noise_variance``                    (n_outputs,) float64: σ²
+``posterior``                         lower triangle, by rows, of the Cholesky factor of A
 ``target_mean``                       (n_outputs,) float64
 ``encoding/<name>``                   what the encoding of the columns needs
 ====================================  ====================================================
 
-A prediction is k(x, points) @ coefficients + target_mean for an encoded row x. The checksum
+A prediction is k(x, points) @ coefficients + [clip(x), 1] @ slopes + target_mean for an encoded
+row x, clip to the column range. The encoded value of a number is (value − center) · scale, with
+``encoding/center`` and ``encoding/scale``, one per column of the user. The checksum
 of an array is the SHA-256 of :func:`array_checksum`; that of the attributes, under the name
 ``attributes``, is over the JSON, with sorted keys and without spaces, of all of them but
 itself and ``complete``.

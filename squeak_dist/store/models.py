@@ -39,7 +39,10 @@ from squeak_dist.store.swap import install
 MODEL_FORMAT = "squeak_dist-model"
 
 _DICTIONARY_ARRAYS = ("points", "indices", "probabilities", "multiplicities", "row_weights")
-_MODEL_ARRAYS = ("coefficients", "linear_coefficients", "target_mean")
+_MODEL_ARRAYS = (
+    *("coefficients", "linear_coefficients", "slopes", "column_range", "target_mean"),
+    *("noise_variance", "posterior"),
+)
 _MODEL_PARTS = ("kernel", "dictionary", "encoding", "report")
 _MODEL_SCALARS = tuple(  # names, numbers and switches: each is an attribute of its own
     f.name for f in fields(FittedModel) if f.name not in (*_MODEL_ARRAYS, *_MODEL_PARTS)

@@ -1,0 +1,212 @@
+"""Ridge regression for every penalty μ from one eigendecomposition.
+
+The normal equations of n rows are all that is needed: errors on the rows
+fitted, degrees of freedom and generalized cross-validation follow for any μ in
+O(m) operations, with or without some linear columns beside the m features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from squeak_dist._typing import Float64Array
+from squeak_dist.errors import NumericalError
+from squeak_dist.linalg import solve_lower, symmetrize
+
+_MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
+_GRID = 55
+_LEAST_GAIN = 0.01  # of GCV: below it a linear part adds risk far from the data, not accuracy
+
+
+@dataclass(frozen=True, eq=False)
+class Border:
+    """Linear columns beside the features of a path.
+
+    Parameters
+    ----------
+    cross : ndarray of float64, shape (m, d)
+        Vᵀ Σ v z xᵀ, in the eigenvectors' coordinates.
+    gram : ndarray of float64, shape (d, d)
+        Σ v x xᵀ.
+    moment : ndarray of float64, shape (d, k)
+        Σ v x yᵀ.
+    """
+
+    cross: Float64Array
+    gram: Float64Array
+    moment: Float64Array
+
+
+@dataclass(frozen=True, eq=False)
+class RidgePath:
+    """The ridge regressions of all μ on the same sums.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (m,)
+        Eigenvalues λ ≥ 0 of the Gram Σ v z zᵀ = V diag(λ) Vᵀ, ascending.
+    moment : ndarray of float64, shape (m, k)
+        Vᵀ Σ v z yᵀ.
+    target_square : ndarray of float64, shape (k,)
+        Σ v y².
+    rows : int
+        Rows of positive weight.
+    border : Border, optional
+        Linear columns that share the penalty.
+    """
+
+    values: Float64Array
+    moment: Float64Array
+    target_square: Float64Array
+    rows: int
+    border: Border | None = None
+
+    def train_square(self, mu: float) -> Float64Array:
+        """Return Σ v (y − ŷ)² on the rows fitted, shape (k,)."""
+        return self._sums(mu)[0]
+
+    def freedom(self, mu: float) -> float:
+        """Return the degrees of freedom df(μ) = tr(A (A + μI)⁻¹), without the intercept."""
+        return self._sums(mu)[1]
+
+    def gcv(self, mu: float) -> float:
+        """Return GCV(μ) = n ‖y − ŷ‖² / (n − df(μ) − 1)², summed over outputs.
+
+        Golub, Heath & Wahba (1979); infinite where no degree of freedom is left, or
+        μ is so small that rounding in the sums outweighs it.
+        """
+        try:
+            square, freedom = self._sums(mu)
+        except np.linalg.LinAlgError:
+            return np.inf
+        left = self.rows - 1 - freedom
+        return np.inf if left <= 0 else float(self.rows * square.sum() / left**2)
+
+    def best_mu(self) -> float:
+        """Return the μ that minimizes GCV, from 1e-9 to 1 of the largest eigenvalue."""
+        largest = float(self.values[-1]) or 1.0
+        grid = np.log(largest) + np.linspace(np.log(_MU_FLOOR), 0, _GRID)
+        return float(np.exp(_minimum(lambda log_mu: self.gcv(float(np.exp(log_mu))), grid)))
+
+    def without_border(self) -> RidgePath:
+        """Return the path of the features alone."""
+        return replace(self, border=None)
+
+    def _sums(self, mu: float) -> tuple[Float64Array, float]:
+        """Return Σ v (y − ŷ)² per output and df: θ = A⁻¹b explains bᵀθ + μ ‖θ‖²."""
+        shrunk = 1 / (self.values + mu)
+        theta = shrunk[:, None] * self.moment
+        slopes, freedom = np.zeros((0, theta.shape[1])), float(np.sum(self.values * shrunk))
+        explained = np.einsum("ij,ij->j", self.moment, theta)
+        if self.border is not None:
+            slopes, added = _slopes(self.border, shrunk, theta, mu)
+            theta = theta - shrunk[:, None] * (self.border.cross @ slopes)
+            explained = np.einsum("ij,ij->j", self.moment, theta)
+            explained += np.einsum("ij,ij->j", self.border.moment, slopes)
+            freedom += added
+        norm = np.einsum("ij,ij->j", theta, theta) + np.einsum("ij,ij->j", slopes, slopes)
+        square = self.target_square - explained - mu * norm
+        return np.maximum(square, 1e-14 * self.target_square), freedom
+
+
+def choose_penalty(
+    path: RidgePath, mu: float | None, linear_part: bool | None
+) -> tuple[float, RidgePath]:
+    """Return μ, and the path with its linear columns or without.
+
+    Parameters
+    ----------
+    path : RidgePath
+        With a border.
+    mu : float, optional
+        Where it is given; by GCV otherwise.
+    linear_part : bool, optional
+        Where it is decided; otherwise the columns stay if they lower GCV by 1 %.
+    """
+    alone = path.without_border()
+
+    def penalty(of: RidgePath) -> float:
+        return of.best_mu() if mu is None else mu
+
+    if linear_part is not None:
+        chosen = path if linear_part else alone
+        return penalty(chosen), chosen
+    with_columns, without = penalty(path), penalty(alone)
+    if path.gcv(with_columns) < (1 - _LEAST_GAIN) * alone.gcv(without):
+        return with_columns, path
+    return without, alone
+
+
+def _slopes(
+    border: Border, shrunk: Float64Array, theta: Float64Array, mu: float
+) -> tuple[Float64Array, float]:
+    """Return the linear coefficients and what they add to df, by block elimination.
+
+    Raises
+    ------
+    LinAlgError
+        Where rounding outweighs μ: d columns add between 0 and d to df.
+    """
+    weighted = shrunk[:, None] * border.cross
+    schur = border.gram - border.cross.T @ weighted
+    schur[np.diag_indices_from(schur)] += mu
+    factor = np.asarray(np.linalg.cholesky(schur), np.float64)
+    half = solve_lower(factor, np.eye(len(schur)))
+    slopes = half.T @ (half @ (border.moment - border.cross.T @ theta))
+    spread = weighted @ half.T
+    added = len(schur) - mu * float(np.sum(half**2) + np.sum(spread**2))
+    if not 0 <= added <= len(schur):
+        raise np.linalg.LinAlgError("rounding outweighs the penalty")
+    return slopes, added
+
+
+def _minimum(score: Callable[[float], float], grid: Float64Array) -> float:
+    """Return the minimum of a score: on the grid, then between the neighbours of the best."""
+    scores = [score(float(g)) for g in grid]
+    best = int(np.argmin(scores))
+    if not np.isfinite(scores[best]):
+        return float(grid[-1])
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    refined = minimize_scalar(score, bounds=(float(low), float(high)), method="bounded")
+    return float(refined.x if refined.fun <= scores[best] else grid[best])
+
+
+def ridge_path(
+    gram: Float64Array, moment: Float64Array, target_square: Float64Array, rows: int
+) -> tuple[RidgePath, Float64Array]:
+    """Decompose normal equations.
+
+    Parameters
+    ----------
+    gram : ndarray of float64, shape (m, m)
+        Σ v z zᵀ; the lower block triangle counts.
+    moment : ndarray of float64, shape (m, k)
+        Σ v z yᵀ.
+    target_square : ndarray of float64, shape (k,)
+        Σ v y².
+    rows : int
+        Rows of positive weight.
+
+    Returns
+    -------
+    path : RidgePath
+    vectors : ndarray of float64, shape (m, m)
+        The eigenvectors V. Cost: about 9 m³.
+
+    Raises
+    ------
+    NumericalError
+        If the sums are not finite.
+    """
+    if not (np.isfinite(gram).all() and np.isfinite(moment).all()):
+        raise NumericalError(
+            "the normal equations are not finite: kernel values, targets or sample weights "
+            'overflow; scale them, or use dtype="float64"'
+        )
+    values, vectors = np.linalg.eigh(symmetrize(gram))
+    path = RidgePath(np.maximum(values, 0), vectors.T @ moment, target_square, rows)
+    return path, vectors

@@ -1,0 +1,147 @@
+"""From partitions to the joint dictionary: what every kind of fit begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from squeak_dist.errors import FitStopped, GammaRaised, warn_user
+from squeak_dist.profile import Profile
+from squeak_dist.stages.dictionaries import Branch, dictionary_stage
+from squeak_dist.stages.executors import Executor
+from squeak_dist.stages.parameters import FitParameters
+from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
+from squeak_dist.stages.records import Clock
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What a fit knows before it solves for anything.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of all rows.
+    plan : Plan
+        Encoding, kernel, γ and tree.
+    encoded : list of handles on EncodedTable
+        One per partition.
+    root : Branch
+        The joint dictionary.
+    clock : Clock
+        Seconds of each stage.
+    """
+
+    profile: Profile
+    plan: Plan
+    encoded: list[Any]
+    root: Branch
+    clock: Clock
+
+
+def learn_dictionary(
+    executor: Executor, tables: Sequence[Any], parameters: FitParameters, *, n_outputs: int
+) -> Learned:
+    """Profile the partitions, make a plan and choose the joint dictionary: two passes.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    tables : sequence of handles on Table
+        One per partition, in order.
+    parameters : FitParameters
+        All parameters.
+    n_outputs : int
+        Columns of the target, for the projection of memory.
+
+    Raises
+    ------
+    DataError, InsufficientMemoryError
+        As :func:`fit_tables`.
+    """
+    clock = Clock()
+    profile = settled_profile(executor, tables, parameters)
+    plan = make_plan(profile, len(tables), parameters)
+    clock.lap("profile")
+    largest = max(plan.partition_rows)
+    executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
+    encoded = encode_stage(executor, tables, plan)
+    root: Branch = executor.gather(
+        "dictionary", dictionary_stage(executor, encoded, plan, parameters)
+    )
+    _warn_of_overrun(root, plan, parameters)
+    clock.lap("dictionary")
+    return Learned(profile, plan, encoded, root, clock)
+
+
+def projected_bytes(
+    plan: Plan, parameters: FitParameters, partition_rows: int, n_outputs: int
+) -> tuple[int, str]:
+    """Return the bytes of the largest task of a fit, and what they are made of.
+
+    Parameters
+    ----------
+    plan : Plan
+        Encoding and tree.
+    parameters : FitParameters
+        ``max_dictionary`` and ``fan_in``.
+    partition_rows : int
+        Rows of the largest partition.
+    n_outputs : int
+        Columns of the target.
+
+    Notes
+    -----
+    A merge of ``fan_in`` dictionaries of m rows holds three float64 matrices of
+    (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
+    one block of features and one partition. Neither depends on the number of rows.
+    """
+    m = min(parameters.max_dictionary or sum(plan.partition_kept), sum(plan.partition_kept))
+    d = plan.encoding.n_features
+    union = m * (parameters.fan_in if len(plan.tree.chains) > 1 else 1)
+    merging = 3 * 8 * union**2
+    solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
+    partition = partition_rows * (4 * 8 * d + 8 * n_outputs + 16)
+    explanation = (
+        f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
+        f"to {partition_rows:,} rows × {d} encoded columns"
+    )
+    return max(merging, solving) + partition, explanation
+
+
+def _warn_of_overrun(root: Branch, plan: Plan, parameters: FitParameters) -> None:
+    if root.state.stopped:
+        warn_user(
+            f"the dictionary reached max_dictionary={parameters.max_dictionary} after "
+            f"{root.state.rows_seen:,} of {sum(plan.partition_kept):,} rows, and "
+            f'on_overrun="stop" ended it there: it is accurate for these rows only',
+            FitStopped,
+        )
+    if not isinstance(parameters.gamma, str) and root.dictionary.gamma > plan.squeak.gamma:
+        warn_user(
+            f"gamma was raised from {plan.squeak.gamma:g} to {root.dictionary.gamma:g} to hold "
+            f"max_dictionary={parameters.max_dictionary}; the guarantee is for the raised gamma. "
+            f"Raise max_dictionary to keep the one you gave",
+            GammaRaised,
+        )
+
+
+def dictionary_report(learned: Learned) -> dict[str, Any]:
+    """Return what the report says of the rows and the dictionary."""
+    profile, plan, root = learned.profile, learned.plan, learned.root
+    return {
+        "rows": profile.rows,
+        "rows_fitted": profile.kept,
+        "rows_dropped": profile.rows - profile.kept,
+        "rows_in_dictionary_pass": root.state.rows_seen,
+        "partition_rows": list(plan.partition_rows),
+        "chains": len(plan.tree.chains),
+        "encoded_features": plan.encoding.n_features,
+        "dictionary_size": len(root.dictionary),
+        "gamma_requested": plan.squeak.gamma,
+        "gamma": root.dictionary.gamma,
+        "stopped": root.state.stopped,
+        "merges": [asdict(record) for record in root.records],
+    }
