@@ -23,7 +23,7 @@ from squeak_dist.distributed.grids import (
 )
 from squeak_dist.distributed.memory import frame_source, rows_source
 from squeak_dist.distributed.paths import read_parquet, read_path
-from squeak_dist.distributed.rows import as_rows
+from squeak_dist.distributed.rows import as_rows, refuse_sparse
 from squeak_dist.distributed.schema import Source
 from squeak_dist.errors import ColumnTypeError, InvalidParameterError
 
@@ -179,6 +179,7 @@ def check_collection(X: Any) -> None:
     ColumnTypeError
         Saying what is accepted.
     """
+    refuse_sparse("X", X)
     foreign = is_dask_collection(X) and not isinstance(X, (dd.DataFrame, da.Array))
     if is_dataset(X) or is_data_array(X):
         return
