@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import dask.dataframe as dd
@@ -60,11 +60,25 @@ def dask_frame_source(
     dtypes = dict(zip(own, X.dtypes, strict=True))
     check_types(schema, dtypes | {label: column.dtype for label, (_, column) in others.items()})
     needed = dict.fromkeys((*schema.features, *schema.targets, *schema.weights))
-    frame = X[[label for label in needed if label not in others]]
+    frame = select(X, [label for label in needed if label not in others])
     frame = join_by_index(frame, others) if others else frame
     shared = delayed(schema, traverse=False)
     tables = tuple(delayed(Guarded(cut_table))(part, shared) for part in frame.to_delayed())
     return Source(tables, schema, targets.single, unnamed_features=False)
+
+
+def select(X: Any, labels: Iterable[Hashable]) -> Any:
+    """Return the columns of a Dask frame; all of them where pandas would not find some.
+
+    Parameters
+    ----------
+    X : Dask DataFrame
+        Has the columns.
+    labels : iterable of hashable
+        In a list with numbers, None would be looked for as NaN.
+    """
+    labels = list(labels)
+    return X if any(label is None or label != label for label in labels) else X[labels]
 
 
 def _columns_of(y: Any) -> tuple[list[Any], Targets]:

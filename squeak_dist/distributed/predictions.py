@@ -16,6 +16,7 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.distributed.executor import active_executor
+from squeak_dist.distributed.frames import select
 from squeak_dist.distributed.grids import (
     as_dataset,
     data_array,
@@ -141,9 +142,9 @@ def map_rows(model: FittedModel, X: Any, output: RowOutput) -> Any:
     _check_columns(model, X)
     if isinstance(X, dd.DataFrame):
         shared = delayed(output.model_for(model), traverse=False)
-        columns = list(model.encoding.used_labels)
         meta = (output.names[0], "f8") if output.single else dict.fromkeys(output.names, "f8")
-        return X[columns].map_partitions(frame_output, shared, output, meta=meta)
+        used = select(X, model.encoding.used_labels)
+        return used.map_partitions(frame_output, shared, output, meta=meta)
     if isinstance(X, da.Array):
         return _map_dask_array(model, X, output)
     return rows_output(X if isinstance(X, pd.DataFrame) else as_rows(X), model, output)
@@ -282,15 +283,18 @@ def frame_output(
 def _map_dask_array(model: FittedModel, X: Any, output: RowOutput) -> Any:
     X = _of_right_width(model, X).rechunk({1: -1})
     shared = delayed(output.model_for(model), traverse=False)
-    settings = {"model": shared, "output": output, "dtype": np.float64}
+    # Not "output": that is the name of a parameter of Dask's own.
+    settings = {"model": shared, "row_output": output, "dtype": np.float64}
     if output.single:
         return da.map_blocks(_block_output, X, drop_axis=1, **settings)
     chunks = (X.chunks[0], (len(output.names),))
     return da.map_blocks(_block_output, X, chunks=chunks, **settings)
 
 
-def _block_output(X: np.ndarray[Any, Any], model: FittedModel, output: RowOutput) -> Float64Array:
-    return rows_output(as_rows(X), model, output)
+def _block_output(
+    X: np.ndarray[Any, Any], model: FittedModel, row_output: RowOutput
+) -> Float64Array:
+    return rows_output(as_rows(X), model, row_output)
 
 
 def write_dual_weights(

@@ -56,7 +56,7 @@ CUTS = {
     "labels start again": lambda f, _: restarted(f, 3),
     "labels repeat": lambda f, _: dd.from_pandas(f.set_axis(np.arange(1500) // 2), npartitions=3),
     "one label": lambda f, _: cut(f.set_axis([7] * 1500), [600]),
-    "text index": lambda f, _: dd.from_pandas(f.set_axis(map("r{:05}".format, f.index)), npartitions=3),
+    "text index": lambda f, _: dd.from_pandas(f.set_axis(f.index.map("r{:05}".format)), 3),
     "two levels": lambda f, _: cut(f.set_index([f.index // 9, f.index % 9]), [500]),
     "csv": lambda f, tmp: csv(f, tmp),
     "parquet": lambda f, tmp: parquet(f, tmp),
