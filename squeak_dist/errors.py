@@ -91,6 +91,14 @@ class StoreCorruptedError(StoreError, ValueError):
     """The store is incomplete, truncated, or its checksums do not match."""
 
 
+class CheckpointError(SqueakError, RuntimeError):
+    """A checkpoint cannot be written, read or removed."""
+
+
+class CheckpointMismatchError(CheckpointError, ValueError):
+    """A checkpoint belongs to a fit of other data, parameters or package version."""
+
+
 class SqueakWarning(UserWarning):
     """Base class of the warnings of squeak_dist."""
 
@@ -105,6 +113,10 @@ class FitStopped(SqueakWarning):
 
 class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
+
+
+class CheckpointWarning(SqueakWarning):
+    """Something of a checkpoint could not be used, and the fit went on without it."""
 
 
 def warn_user(message: str, category: type[SqueakWarning]) -> None:

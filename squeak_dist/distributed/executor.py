@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,13 @@ from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 
+from squeak_dist.checkpoint import Vault
+from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import ClusterError, InsufficientMemoryError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
-from squeak_dist.stages import FitParameters, fit_tables
+from squeak_dist.stages import CheckpointExecutor, Executor, FitParameters, fit_tables
 from squeak_dist.validation import check_memory, check_versions
 
 Progress = Callable[[str, int, int], None]
@@ -244,6 +246,7 @@ def fit_source(
     *,
     client: Client | None = None,
     progress: Progress | None = None,
+    checkpoint: Vault | None = None,
 ) -> FittedModel:
     """Fit a model to a source on a cluster, or on local threads.
 
@@ -257,21 +260,32 @@ def fit_source(
         The current client by default.
     progress : callable, optional
         Called with (stage, tasks done, tasks in all).
+    checkpoint : Vault, optional
+        Where finished parts are kept, and found by a second fit.
 
     Raises
     ------
+    CheckpointError, CheckpointMismatchError
+        Before work is submitted, for a checkpoint that cannot be written or is of
+        another fit.
     VersionMismatchError, ClusterError, InsufficientMemoryError
         Before work is submitted.
     DataError
         After the profile, for what only the values show.
     """
+    opened = None if checkpoint is None else open_for(source, parameters, checkpoint)
     with active_client(client) as chosen:
         if chosen is not None:
             _wait_for_a_worker(chosen)
             check_versions(chosen)
+        executor: Executor = DaskExecutor(chosen, progress)
+        tables: Sequence[Any] = source.tables
+        if opened is not None:
+            executor = checkpointing = CheckpointExecutor(executor, opened)
+            tables = checkpointing.tables(tables)
         return fit_tables(
-            DaskExecutor(chosen, progress),
-            source.tables,
+            executor,
+            tables,
             source.schema,
             parameters,
             target_names=source.target_names,

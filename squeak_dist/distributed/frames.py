@@ -62,9 +62,14 @@ def dask_frame_source(
         )
     frame = _joined(X, others)
     schema = frame_schema(list(frame.columns), list(X.columns), targets, weight, features)
-    check_types(schema, dict(zip(frame.columns, frame.dtypes, strict=True)))
-    tables = _tables(frame, schema, partners)
-    return Source(tables, schema, targets.single, unnamed_features=False)
+    dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
+    check_types(schema, dtypes)
+    parts = _parts(frame, schema, partners)
+    shared = delayed(schema, traverse=False)
+    tables = tuple(delayed(_cut_aligned)(part, shared, dict(partners)) for part in parts)
+    return Source(
+        tables, schema, targets.single, unnamed_features=False, origins=parts, dtypes=dtypes
+    )
 
 
 def _columns_of(y: Any) -> tuple[list[Any], Targets]:
@@ -94,18 +99,16 @@ def _joined(X: Any, others: Mapping[str, Any]) -> Any:
         raise _unalignable(error) from error
 
 
-def _tables(frame: Any, schema: TableSchema, partners: Mapping[str, str]) -> tuple[Any, ...]:
+def _parts(frame: Any, schema: TableSchema, partners: Mapping[str, str]) -> tuple[Any, ...]:
     weight = () if schema.weight is None else (schema.weight,)
     marks = (_IN_X, *partners) if partners else ()
     needed = list(dict.fromkeys((*schema.features, *schema.targets, *weight, *marks)))
     try:
-        parts = frame[needed].to_delayed()
+        return tuple(frame[needed].to_delayed())
     except (TypeError, ValueError, AssertionError) as error:
         if not partners:
             raise
         raise _unalignable(error) from error
-    shared = delayed(schema, traverse=False)
-    return tuple(delayed(_cut_aligned)(part, shared, dict(partners)) for part in parts)
 
 
 def _unalignable(error: Exception) -> DataError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -13,6 +14,7 @@ from dask.base import is_dask_collection
 
 from squeak_dist.distributed.arrays import array_source
 from squeak_dist.distributed.frames import dask_frame_source
+from squeak_dist.distributed.identity import Files
 from squeak_dist.distributed.memory import frame_source, rows_source
 from squeak_dist.distributed.rows import as_rows
 from squeak_dist.distributed.schema import Source
@@ -54,7 +56,13 @@ def read_source(
         For whatever can be seen without reading the data.
     """
     if isinstance(X, (str, os.PathLike)):
-        X = read_parquet(X, storage_options)
+        files = Files(os.fspath(X), storage_options or {})
+        source = read_source(
+            read_parquet(X, storage_options), y,
+            target=target, features=features, sample_weight=sample_weight,
+        )  # fmt: skip
+        alone = not (is_dask_collection(y) or is_dask_collection(sample_weight))
+        return replace(source, origins=(files,)) if alone else source
     _check_given_once(y, target)
     check_collection(X)
     if isinstance(X, dd.DataFrame):

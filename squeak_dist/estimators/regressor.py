@@ -174,6 +174,8 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         storage_options: Mapping[str, Any] | None = None,
         client: Client | None = None,
         progress: Progress | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakRegressor:
         """Fit the model.
 
@@ -197,6 +199,13 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             The current client by default; without any, local threads.
         progress : callable, optional
             Called with (stage, tasks done, tasks in all).
+        checkpoint : str or path, optional
+            A directory or any fsspec URL that client and workers share. Finished
+            parts are kept there; after a break the same call goes on from them, to
+            the same bits. Needs an integer ``random_state``. It stays when the fit is
+            done: see :func:`squeak_dist.remove_checkpoint`.
+        checkpoint_options : mapping, optional
+            For a URL of a checkpoint: passed to fsspec.
 
         Returns
         -------
@@ -211,6 +220,8 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             For data that cannot be fitted: see :mod:`squeak_dist.errors`.
         VersionMismatchError, ClusterError, InsufficientMemoryError
             For a cluster that cannot do it, before work is submitted.
+        CheckpointError, CheckpointMismatchError
+            For a checkpoint that cannot be written, or is of other data or parameters.
 
         Notes
         -----
@@ -219,6 +230,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         O(m²) memory and one partition, independent of n.
         """
         parameters = self._parameters()
+        vault = self._vault(checkpoint, checkpoint_options)
         source = read_source(
             X,
             y,
@@ -227,7 +239,8 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
-        adopt(self, fit_source(source, parameters, client=client, progress=progress))
+        model = fit_source(source, parameters, client=client, progress=progress, checkpoint=vault)
+        adopt(self, model)
         return self
 
     def predict(self, X: Any) -> Any:

@@ -5,8 +5,16 @@ tree) → solve → model. Data flow one way; each stage ends with one value on 
 driver.
 """
 
+from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
 from squeak_dist.stages.fitting import fit_tables, projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 
-__all__ = ["Executor", "FitParameters", "PlainExecutor", "fit_tables", "projected_bytes"]
+__all__ = [
+    "CheckpointExecutor",
+    "Executor",
+    "FitParameters",
+    "PlainExecutor",
+    "fit_tables",
+    "projected_bytes",
+]
