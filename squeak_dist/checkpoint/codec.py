@@ -200,7 +200,7 @@ def decode(tree: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
 def _decode_array(kind: str, array: npt.NDArray[Any]) -> Any:
     if kind == "scalar":
         return array[()]
-    return np.asfortranarray(array) if kind == "fortran" else np.ascontiguousarray(array)
+    return np.asarray(array, order="F" if kind == "fortran" else "C")
 
 
 def _class_of(name: str) -> type[Any]:

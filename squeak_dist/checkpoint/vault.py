@@ -17,7 +17,7 @@ from typing import Any
 
 from zarr.storage import ZipStore
 
-from squeak_dist.checkpoint.codec import decode, encode
+from squeak_dist.checkpoint.codec import Arrays, decode, encode
 from squeak_dist.errors import CheckpointError, SqueakError, StoreError
 from squeak_dist.store import array_checksum
 from squeak_dist.store.failures import damage
@@ -141,11 +141,7 @@ class Vault:
         with checkpoint_errors(f"write {name} to the checkpoint", self.url):
             target = self._file(f"{_VALUES}/{name}{_SUFFIX}")
             with _installed(target) as path:
-                store = ZipStore(path, mode="w")
-                try:
-                    write_group(store, attributes, arrays, compressors=None)
-                finally:
-                    store.close()
+                _write_zip(path, attributes, arrays)
 
     def read(self, name: str) -> Any:
         """Return a value, to the bits that were written.
@@ -164,6 +160,8 @@ class Vault:
                     root = open_root(store, place, VALUE_FORMAT)
                     checksums = checked_checksums(root, place)
                     arrays = {key: read_array(root, key, sha, place) for key, sha in checksums}
+                    if root.attrs["name"] != name:
+                        raise StoreError(f"{place} holds the value {root.attrs['name']}")
                     with damage("the value", place):
                         return decode(root.attrs["value"], arrays)
             except FileNotFoundError as error:
@@ -211,6 +209,17 @@ class Vault:
                 if source.local or source.fs.exists(source.root.split("/")[0]):
                     return None
                 raise  # no such bucket
+
+
+def _write_zip(path: str, attributes: Mapping[str, Any], arrays: Arrays) -> None:
+    store = ZipStore(path, mode="w")
+    try:
+        write_group(store, attributes, arrays, compressors=None)
+    except BaseException:
+        with suppress(Exception):  # what cannot be written cannot be closed either
+            store.close()
+        raise
+    store.close()
 
 
 @contextmanager

@@ -242,12 +242,12 @@ class CheckpointExecutor:
         written = {node.name for node in needed if self._is_kept(node)} - self._stored
         if written and not self._visible:
             self._visible = True
-            unseen = written - self._vault.names()
-            if unseen:
+            # Another fit on the same checkpoint may have removed some, not all.
+            if not written & self._vault.names():
                 warn_user(
-                    f"{len(unseen)} of {len(written)} values that tasks wrote to the checkpoint "
-                    f"{self._vault.url} are not seen by this process, so they would be done again "
-                    f"after a break; name a place that all workers and the client share",
+                    f"the values that tasks wrote to the checkpoint {self._vault.url} are not "
+                    f"seen by this process, so they would be done again after a break; name a "
+                    f"place that all workers and the client share",
                     CheckpointWarning,
                 )
         self._stored |= written
