@@ -75,6 +75,10 @@ class ClusterError(SqueakError, RuntimeError):
     """The cluster cannot do the work (no workers, wrong kind of client)."""
 
 
+class StorageError(SqueakError, OSError):
+    """Data can no longer be read, or a file system fails, in the middle of the work."""
+
+
 class StoreError(SqueakError, RuntimeError):
     """A stored model cannot be written or read."""
 

@@ -32,12 +32,13 @@ from squeak_dist.errors import (
     NumericalError,
     SqueakError,
     SqueakWarning,
+    StorageError,
 )
 from squeak_dist.kernels import BUILTIN_KERNELS
 from squeak_dist.model import FittedModel
 from squeak_dist.store import check_writable
 
-_FAILURES = (ClusterError, NumericalError)  # of the run, not of what the user gave
+_FAILURES = (ClusterError, NumericalError, StorageError)  # of the run, not of what the user gave
 _BREAKDOWNS = (  # of files, disks, networks and workers while a command runs
     OSError,
     MemoryError,

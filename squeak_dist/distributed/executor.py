@@ -17,7 +17,7 @@ from distributed import Client, KilledWorker, default_client, get_worker, worker
 from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.sources import Source
-from squeak_dist.errors import ClusterError, InsufficientMemoryError
+from squeak_dist.errors import ClusterError, InsufficientMemoryError, SqueakError, StorageError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
 from squeak_dist.stages import CheckpointExecutor, Executor, FitParameters, fit_tables
@@ -26,6 +26,7 @@ from squeak_dist.validation import check_memory, check_versions
 Progress = Callable[[str, int, int], None]
 
 _KEY = "squeak"  # what the keys of a fit's tasks begin with
+_REMOTE = ("aiohttp", "azure", "botocore", "gcsfs", "google")  # errors that are no OSError
 _WORKER_TIMEOUT = 30  # seconds that a fit waits for the first worker
 
 
@@ -77,11 +78,12 @@ class DaskExecutor:
     def gather(self, stage: str, handle: Any) -> Any:
         """Compute one handle; its graph is the stage."""
         calls, self._calls = self._calls, 0
-        if self._client is not None:
-            return self._gather_from_cluster(stage, handle, calls)
-        with single_blas_thread(), _local_progress(self._progress, stage, calls):
-            (value,) = dask.compute(handle)
-        return value
+        with _storage_errors(stage):
+            if self._client is not None:
+                return self._gather_from_cluster(stage, handle, calls)
+            with single_blas_thread(), _local_progress(self._progress, stage, calls):
+                (value,) = dask.compute(handle)
+            return value
 
     def check_memory(self, needed: int, explanation: str) -> None:
         """Compare with the memory limit of each worker, or with this machine's."""
@@ -110,6 +112,22 @@ class DaskExecutor:
                 ) from error
             finally:
                 future.cancel()
+
+
+@contextmanager
+def _storage_errors(stage: str) -> Iterator[None]:
+    """Say in which stage a file system failed, whose errors do not."""
+    try:
+        yield
+    except SqueakError:
+        raise
+    except Exception as error:
+        if not (isinstance(error, OSError) or type(error).__module__.startswith(_REMOTE)):
+            raise
+        raise StorageError(
+            f"a file system failed during the {stage} stage: {type(error).__name__}: {error}. Fit "
+            f"again when it is back; with a checkpoint, finished parts are not lost"
+        ) from error
 
 
 class _Announced:

@@ -21,7 +21,6 @@ KEPT: Mapping[Callable[..., Any], int] = {
     planning._profile_task: ALONE,
     planning._merge_profiles: 1,
     dictionaries._chain_step: 1,
-    dictionaries._chain_end: 1,
     dictionaries._merge_task: 1,
     solving._sums_task: 4,
     solving._add_sums: 1,
