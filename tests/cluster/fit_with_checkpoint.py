@@ -2,8 +2,8 @@
 
 Usage: python fit_with_checkpoint.py DATA CHECKPOINT MODEL SOLVER
 
-It says "started" on stdout once the workers are there, and prints as JSON how many tasks
-each stage had when it is done.
+It prints a line for each task that is done, and at the end as JSON how many tasks each
+stage had.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ def main(data: str, checkpoint: str, model: str, solver: str) -> None:
 
     def note(stage: str, done: int, total: int) -> None:
         totals[stage] = total
+        if done:
+            print(stage, done, flush=True)
 
     options = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     with LocalCluster(n_workers=2, **options) as cluster, Client(cluster) as client:
-        print("started", flush=True)
         fitted = squeak_dist.fit(
             data, target="y", solver=solver, max_dictionary=150, mu=0.05,
             checkpoint=checkpoint, client=client, progress=note,

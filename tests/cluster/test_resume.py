@@ -58,10 +58,11 @@ class Driver:
         self.process = subprocess.Popen(
             list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert self.process.stdout.readline() == "started\n", self.process.stderr.read()
 
-    def kill_after(self, seconds):
-        """SIGKILL; return whether the fit was still running."""
+    def kill_after(self, tasks, seconds):
+        """SIGKILL some time after so many tasks are done; return whether it was running."""
+        for _ in range(tasks):
+            self.process.stdout.readline()
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -72,7 +73,7 @@ class Driver:
     def result(self):
         out, err = self.process.communicate(timeout=300)
         assert self.process.returncode == 0, err
-        return squeak_dist.load(self.model), json.loads(out)
+        return squeak_dist.load(self.model), json.loads(out.splitlines()[-1])
 
 
 def finished(folder):
@@ -82,82 +83,82 @@ def finished(folder):
 
 @pytest.fixture(scope="module")
 def undisturbed(data, references, assert_same_bits, tmp_path_factory):
-    """Seconds and tasks of a fit with a checkpoint that nothing disturbs, by solver."""
+    """Tasks of a fit with a checkpoint that nothing disturbs, by solver and stage."""
     found = {}
     for solver, reference in references.items():
-        driver = Driver(data, tmp_path_factory.mktemp(solver), solver)
-        began = time.monotonic()
-        model, tasks = driver.result()
-        found[solver] = (time.monotonic() - began, tasks)
+        model, found[solver] = Driver(data, tmp_path_factory.mktemp(solver), solver).result()
         assert_same_bits(model, reference)
     return found
 
 
-def check_killed_and_resumed(data, folder, solver, share, undisturbed, reference, same_bits):
-    """Kill a driver after a share of the time of a fit; compare the fit that goes on."""
-    seconds, tasks = undisturbed[solver]
-    killed = Driver(data, folder, solver).kill_after(share * seconds)
-    time.sleep(0.5)  # workers that outlive their driver for a moment may end a write
+def check_killed_and_resumed(data, folder, solver, rng, undisturbed, reference, same_bits):
+    """Kill a driver at a random moment; compare the fit that goes on. Return what was found."""
+    tasks = undisturbed[solver]
+    moment = int(rng.integers(sum(tasks.values())))
+    killed = Driver(data, folder, solver).kill_after(moment, float(rng.uniform(0, 0.05)))
+    time.sleep(1)  # workers that outlive their driver for a moment may end a write
     before = finished(folder)
     model, resumed = Driver(data, folder, solver).result()
     after = finished(folder)
     same_bits(model, reference)
     assert all(after[name] == when for name, when in before.items() if name in after)
-    assert sum(resumed.values()) <= sum(tasks.values())
     kinds = {name.rpartition("-")[0] for name in before}
-    for kind, stage in {"solve_task": "solve", "solution": "solution"}.items():
-        if kind in kinds:
-            assert resumed[stage] == 1
-    if len(kinds) > 1 and "chain_step" not in kinds and "merge_profiles" in kinds:
-        assert resumed["dictionary"] == resumed["profile"] == 1
+    if before and kinds != {"merge_profiles"}:
+        assert sum(resumed.values()) < sum(tasks.values())
+    if kinds & {"sums_task", "add_sums", "first_pass", "system", "step", "solution"}:
+        assert resumed["profile"] == resumed["dictionary"] == 1
+    if killed and "step" in kinds:
+        # Of each iteration whose state was kept, the passes over the data are not repeated.
+        steps = sum(name.startswith("step-") for name in before)
+        assert sum(n < 10 for s, n in resumed.items() if s.startswith("iteration")) >= steps
     print(
-        f"{solver}: {'killed' if killed else 'done'} after {share:.0%}, {len(before)} values; "
-        f"tasks {sum(tasks.values())}, resumed with {sum(resumed.values())}"
+        f"{solver}: {'killed' if killed else 'over'} after {moment} of {sum(tasks.values())} "
+        f"tasks, {len(before)} values kept; the second fit had {sum(resumed.values())} tasks"
     )
     return killed, bool(before)
 
 
-def moments(seed, count):
-    return np.sort(np.random.default_rng(seed).uniform(0.02, 0.9, count))
-
-
-@pytest.mark.parametrize(("solver", "seed"), [("direct", 1), ("cg", 2)])
+@pytest.mark.parametrize("solver", ["direct", "cg"])
 def test_a_killed_driver_is_gone_on_from(
-    data, tmp_path, undisturbed, references, assert_same_bits, solver, seed
+    data, tmp_path, undisturbed, references, assert_same_bits, solver
 ):
-    [share] = np.random.default_rng(seed).uniform(0.3, 0.7, 1)
-    check_killed_and_resumed(
-        data, tmp_path, solver, share, undisturbed, references[solver], assert_same_bits
-    )
+    killed, kept = check_killed_and_resumed(
+        data, tmp_path, solver, np.random.default_rng(1), undisturbed, references[solver],
+        assert_same_bits,
+    )  # fmt: skip
+    assert killed
+    assert kept
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("solver", ["direct", "cg"])
 def test_a_driver_killed_at_ten_random_moments(
     data, tmp_path, undisturbed, references, assert_same_bits, solver
 ):
-    outcomes = []
-    for number, share in enumerate(moments(7, 10)):
+    rng, outcomes = np.random.default_rng(7), []
+    for number in range(10):
         folder = tmp_path / str(number)
         folder.mkdir()
         outcomes.append(
             check_killed_and_resumed(
-                data, folder, solver, share, undisturbed, references[solver], assert_same_bits
+                data, folder, solver, rng, undisturbed, references[solver], assert_same_bits
             )
         )
-    assert sum(killed for killed, _ in outcomes) >= 5
+    assert all(killed for killed, _ in outcomes)
     assert sum(kept for _, kept in outcomes) >= 5
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_again_and_again_gets_there(
     data, tmp_path, undisturbed, references, assert_same_bits
 ):
-    seconds, tasks = undisturbed["direct"]
-    kills = sum(Driver(data, tmp_path, "direct").kill_after(0.5 * seconds) for _ in range(3))
+    for _ in range(3):
+        assert Driver(data, tmp_path, "direct").kill_after(20, 0)
     model, resumed = Driver(data, tmp_path, "direct").result()
     assert_same_bits(model, references["direct"])
-    assert sum(resumed.values()) < sum(tasks.values())
-    print(f"{kills} of 3 killed; tasks {sum(tasks.values())}, at last {sum(resumed.values())}")
+    assert resumed["profile"] == 1
+    assert sum(resumed.values()) < sum(undisturbed["direct"].values())
 
 
 # --- workers and disks ------------------------------------------------------------------------
@@ -197,11 +198,11 @@ def test_a_worker_killed_while_it_writes(
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 192 KiB; skipped where none can be mounted."""
+    """A file system of 1 MiB; skipped where none can be mounted."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = shutil.which("mount")
-    command = [mount, "-t", "tmpfs", "-o", "size=192k", "tmpfs", str(place)]
+    command = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
     if mount is None or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("mounting a tmpfs needs root")
     yield place
@@ -225,7 +226,7 @@ def test_a_full_disk_is_a_clear_error_and_room_is_all_it_needs(
 
 def test_a_disk_that_is_full_at_once_is_an_error_before_any_work(small_disk, data):
     with open(small_disk / "full", "wb") as file, pytest.raises(OSError, match="space"):
-        file.write(b"x" * (1 << 20))
+        file.write(b"x" * (2 << 20))
     with pytest.raises(CheckpointError, match="No space left"):
         squeak_dist.fit(
             str(data), checkpoint=small_disk / "ck", progress=lambda *a: 1 / 0, **SETTINGS
