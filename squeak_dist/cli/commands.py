@@ -28,12 +28,13 @@ from squeak_dist.errors import (
     NumericalError,
     SqueakError,
     SqueakWarning,
+    StorageError,
 )
 from squeak_dist.kernels import BUILTIN_KERNELS
 from squeak_dist.model import FittedModel
 from squeak_dist.store import check_writable
 
-_FAILURES = (ClusterError, NumericalError)  # of the run, not of what the user gave
+_FAILURES = (ClusterError, NumericalError, StorageError)  # of the run, not of what the user gave
 _BREAKDOWNS = (  # of files, disks, networks and workers while a command runs
     OSError,
     MemoryError,
@@ -222,6 +223,14 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
     show_default=True,
     help="Of all that is random; the same seed, the same model.",
 )
+@click.option(
+    "--checkpoint",
+    metavar="PATH",
+    help="Directory or URL for finished parts: the same command goes on from there after a break.",
+)
+@click.option(
+    "--remove-checkpoint", is_flag=True, help="Remove the checkpoint once the model is saved."
+)
 @cluster_options
 @_plain_errors
 def fit(
@@ -230,6 +239,8 @@ def fit(
     model_path: str,
     features: str | None,
     sample_weight: str | None,
+    checkpoint: str | None,
+    remove_checkpoint: bool,
     cluster: Place,
     quiet: bool,
     **parameters: Any,
@@ -242,21 +253,26 @@ def fit(
     estimator.check_parameters()
     check_apart("--model", model_path, data)
     check_writable(model_path)
-    frame = read_parquet(data)
+    if checkpoint is not None:
+        check_apart("--checkpoint", checkpoint, data, model_path)
+    read_parquet(data)  # an error before any worker starts
     bars = StageBars(quiet)
     with connected(cluster) as client:
         try:
             estimator.fit(
-                frame,
+                data,
                 target=target[0] if len(target) == 1 else list(target),
                 features=None if features is None else [f.strip() for f in features.split(",")],
                 sample_weight=sample_weight,
                 client=client,
                 progress=None if quiet else bars,
+                checkpoint=checkpoint,
             )
         finally:
             bars.close()
         estimator.save(model_path)
+    if checkpoint is not None and remove_checkpoint:
+        squeak_dist.remove_checkpoint(checkpoint)
     click.echo(_summary(estimator.model_), err=True)
     click.echo(model_path)
 
