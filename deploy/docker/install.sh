@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fills /opt/venv while the image is built; from wheels alone where the wheelhouse has any.
-#     install.sh dependencies    what pyproject.toml asks for, held by constraints.txt
-#     install.sh package         squeak_dist itself
+# Steps of the Dockerfile; from wheels alone where the wheelhouse has any.
+#     install.sh dependencies    /opt/venv: what pyproject.toml asks for, held by constraints.txt
+#     install.sh package         /opt/package: squeak_dist itself, to be laid over /opt/venv
 set -eu
 
 if ls wheelhouse/*.whl >/dev/null 2>&1; then
@@ -11,15 +11,18 @@ export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=i
 
 case "$1" in
 dependencies)
+    python3 -m venv /opt/tools
     /opt/tools/bin/pip install --quiet --constraint constraints.txt hatchling
+    # The environment has no pip of its own: nothing is installed in a running container.
+    python3 -m venv --without-pip /opt/venv
     python3 requirements.py pyproject.toml >requirements.txt
-    # The environment gets no pip of its own: nothing is installed in a running container.
     /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet \
         --only-binary :all: --constraint constraints.txt --requirement requirements.txt
     ;;
 package)
     /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-    /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --no-deps dist/*.whl
+    /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --no-deps \
+        --prefix /opt/package dist/*.whl
     ;;
 *)
     echo "usage: install.sh dependencies|package" >&2
