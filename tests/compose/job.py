@@ -24,14 +24,12 @@ import squeak_dist
 from squeak_dist.distributed import read_parquet, read_source
 from squeak_dist.distributed.executor import DaskExecutor
 from squeak_dist.errors import SqueakError
+from squeak_dist.kernels import RBF
 from squeak_dist.stages import FitParameters, PlainExecutor, fit_tables
 
-# Name → partitions, rows of each, and the parameters of its fits: one whose passes over the
-# rows take long, and one whose merges do.
-TABLES = {
-    "rows": (24, 35_000, {"max_dictionary": 400, "mu": 0.05, "solver": "direct"}),
-    "merges": (8, 4_000, {"max_dictionary": 1500, "gamma": 0.02, "mu": 0.05, "solver": "direct"}),
-}
+PARTITIONS, ROWS = 24, 33_000  # three partitions a chain, in two tasks
+SETTINGS = {"gamma": 20_000.0, "mu": 0.05, "max_dictionary": 500, "solver": "direct"}
+TABLE = Path("/data/table")
 TIMELESS = ("seconds", "peak_worker_bytes", "merges")
 
 
@@ -39,20 +37,39 @@ def say(event: str, **facts: object) -> None:
     print(json.dumps({"event": event} | facts), flush=True)
 
 
-def part(number: int, rows: int) -> pd.DataFrame:
+def part(number: int) -> pd.DataFrame:
     rng = np.random.default_rng(number)
-    X = rng.normal(size=(rows, 6)) * rng.choice([0.3, 1.0, 3.0], size=(rows, 1), p=[0.7, 0.25, 0.05])
-    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=rows)
+    X = rng.normal(size=(ROWS, 6)) * rng.choice(
+        [0.3, 1.0, 3.0], size=(ROWS, 1), p=[0.7, 0.25, 0.05]
+    )
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=ROWS)
     return pd.DataFrame(X, columns=list("abcdef")).assign(y=y)
 
 
-def write(name: str) -> None:
-    partitions, rows, _ = TABLES[name]
-    folder = Path("/data", name)
-    folder.mkdir(exist_ok=True)
-    for number in range(partitions):
-        part(number, rows).to_parquet(folder / f"part-{number:02}.parquet")
-    say("written", rows=partitions * rows)
+def write() -> None:
+    TABLE.mkdir(exist_ok=True)
+    for number in range(PARTITIONS):
+        part(number).to_parquet(TABLE / f"part-{number:02}.parquet")
+    say("written", rows=PARTITIONS * ROWS)
+
+
+class Thoughtful:
+    """A kernel that takes its time, as a user's own may: faults find a long fit, idle cores."""
+
+    def __init__(self, pace: float) -> None:
+        self.pace = pace
+        self.kernel = RBF(1.5)
+
+    def __repr__(self) -> str:
+        return f"Thoughtful({self.kernel})"
+
+    def __call__(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        time.sleep(self.pace * (1.0 if len(X) == len(Y) else 0.03))  # merges, the solve
+        return self.kernel(X, Y)
+
+    def diag(self, X: np.ndarray) -> np.ndarray:
+        time.sleep(self.pace * 0.012)  # chains
+        return self.kernel.diag(X)
 
 
 def digest(model: squeak_dist.model.FittedModel) -> str:
@@ -89,15 +106,15 @@ def say_model(model: squeak_dist.model.FittedModel, seconds: float) -> None:
     )
 
 
-def plain(name: str) -> None:
+def plain() -> None:
     """The reference: a plain loop over the same partitions in this process."""
     began = time.perf_counter()
-    source = read_source(read_parquet(f"/data/{name}"), target="y")
+    source = read_source(read_parquet(TABLE), target="y")
     model = fit_tables(
         PlainExecutor(),
         dask.compute(*source.tables, scheduler="sync"),
         source.schema,
-        FitParameters(**TABLES[name][2]),
+        FitParameters(kernel=Thoughtful(pace=0), **SETTINGS),
         target_names=source.target_names,
         single_output=source.single_output,
     )
@@ -110,7 +127,7 @@ def watch(client: Client, over: threading.Event) -> None:
     while not over.wait(0.05):
         try:
             running = {
-                address: sorted(str(key).split("-", 1)[-1] for key in keys)
+                address: sorted(str(key) for key in keys)
                 for address, keys in client.processing().items()
             }
         except Exception:  # the cluster is gone: the fit says it
@@ -120,14 +137,14 @@ def watch(client: Client, over: threading.Event) -> None:
             last = running
 
 
-def fit(name: str) -> None:
+def fit() -> None:
     with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=30) as client:
         over = threading.Event()
         threading.Thread(target=watch, args=(client, over), daemon=True).start()
         began = time.perf_counter()
         try:
             model = squeak_dist.fit(
-                f"/data/{name}", target="y", client=client, **TABLES[name][2],
+                TABLE, target="y", kernel=Thoughtful(pace=1), client=client, **SETTINGS,
                 progress=lambda stage, done, total: say(
                     "progress", stage=stage, done=done, total=total
                 ),
@@ -137,10 +154,42 @@ def fit(name: str) -> None:
         say_model(model.model_, time.perf_counter() - began)
 
 
+def refused() -> None:
+    """A fit whose tasks do not fit the workers, as the projection sees."""
+    with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=30) as client:
+        squeak_dist.fit(
+            TABLE, target="y", client=client, **SETTINGS | {"max_dictionary": 20_000},
+            progress=lambda stage, done, total: say(
+                "progress", stage=stage, done=done, total=total
+            ),
+        )  # fmt: skip
+
+
+class Trusting(DaskExecutor):
+    """An executor that believes that everything fits."""
+
+    def check_memory(self, needed: int, explanation: str) -> None:
+        say("needed", bytes=needed)
+
+
+def forced() -> None:
+    """The same kind of fit without the projection: every row is kept, by a tiny γ."""
+    source = read_source(read_parquet(TABLE), target="y")
+    with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=30) as client:
+        fit_tables(
+            Trusting(client),
+            source.tables,
+            source.schema,
+            FitParameters(gamma=1e-6, mu=0.05, max_dictionary=None),
+            target_names=source.target_names,
+            single_output=source.single_output,
+        )
+
+
 if __name__ == "__main__":
-    actions = {f.__name__: f for f in (write, plain, fit)}
+    actions = {f.__name__: f for f in (write, plain, fit, refused, forced)}
     try:
-        actions[sys.argv[1]](*sys.argv[2:])
+        actions[sys.argv[1]]()
     except SqueakError as error:
         say("error", type=type(error).__name__, message=str(error))
         sys.exit(1)
