@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("job.py")
-PATIENCE = 240  # seconds that a test waits for what must come; CI machines are slow
+PATIENCE = 480  # seconds that a test waits for what must come; CI machines are slow
 
 
 def run(*command: str, timeout: float = 600, **options: Any) -> str:

@@ -10,7 +10,7 @@ from containers import run, running
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
-ROWS = 24 * 33_000
+ROWS = 16 * 8_000
 FOREIGN = re.compile(r"Traceback|KilledWorker|CommClosed|CancelledError")
 
 
