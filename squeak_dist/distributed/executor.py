@@ -99,7 +99,7 @@ class DaskExecutor:
     def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
         assert self._client is not None
         with (
-            _cluster_errors(stage),
+            _cluster_errors(f"the {stage} stage"),
             _cluster_progress(self._client, self._topic, self._progress, stage, calls),
         ):
             future = self._client.compute(handle)
@@ -110,20 +110,20 @@ class DaskExecutor:
 
 
 @contextmanager
-def _cluster_errors(stage: str) -> Iterator[None]:
+def _cluster_errors(when: str) -> Iterator[None]:
     """Say what to do where Dask says only that workers died, or the scheduler is gone."""
     try:
         yield
     except KilledWorker as error:
         raise ClusterError(
-            f"workers died repeatedly during the {stage} stage: {error}. Mostly they ran "
+            f"workers died repeatedly during {when}: {error}. Mostly they ran "
             f"out of memory: lower max_dictionary, use smaller partitions, or give the "
             f"workers more memory"
         ) from error
     except (CancelledError, CommClosedError) as error:
         raise ClusterError(
-            f"the Dask scheduler was lost during the {stage} stage: {error} The fit ended there "
-            f"and its tasks are gone; see that a scheduler runs and can be reached, and fit again"
+            f"the Dask scheduler was lost during {when}: {error} Its tasks are gone; see that "
+            f"a scheduler runs and can be reached, and start again"
         ) from error
 
 
@@ -223,7 +223,8 @@ def compute(handle: Any, client: Client | None = None) -> Any:
     """Return the value of one Delayed, on the active client or on local threads."""
     with active_client(client) as chosen:
         if chosen is not None:
-            return chosen.compute(handle).result()
+            with _cluster_errors("the computation"):
+                return chosen.compute(handle).result()
         with single_blas_thread():
             return dask.compute(handle)[0]
 

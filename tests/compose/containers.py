@@ -190,6 +190,10 @@ class Project:
 
     def __exit__(self, *_: object) -> None:
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "2")
+        mine = f"label=com.docker.compose.project={self.name}"
+        for kind in ("container", "network", "volume"):
+            left = run("docker", kind, "ls", "--quiet", "--filter", mine)
+            assert not left, f"`down` left a {kind}: {left}"
 
     def compose(self, *arguments: str) -> str:
         command = compose_command()
