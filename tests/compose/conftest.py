@@ -31,7 +31,7 @@ def costs() -> dict[str, float]:
 @pytest.fixture(scope="session")
 def cluster(image: str) -> Iterator[Project]:
     """Four workers of 768 MiB and a table in the shared volume."""
-    with Project(image, 4, WORKER_MEMORY="768m", WORKER_TTL="15s") as project:
+    with Project(image, 4, WORKER_MEMORY="768m", WORKER_TTL="30s") as project:
         code, last = project.job("write").end()
         assert code == 0, last
         yield project

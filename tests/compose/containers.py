@@ -182,7 +182,7 @@ class Project:
 
     def __enter__(self) -> Project:
         try:
-            self.compose("up", "--detach", "--no-build", "--scale", f"worker={self.workers}")
+            self.start("client")  # and what it depends on: scheduler and workers
         except BaseException:
             self.__exit__()
             raise
@@ -199,6 +199,11 @@ class Project:
         command = compose_command()
         assert command
         return run(*command, "--project-name", self.name, *arguments, env=self._environment)
+
+    def start(self, service: str) -> None:
+        """Start a service and those it depends on; wait until these are healthy."""
+        scale = f"worker={self.workers}"
+        self.compose("up", "--detach", "--no-build", "--scale", scale, service)
 
     def containers(self, service: str) -> list[str]:
         """Return the ids of the containers of a service, stopped ones too."""

@@ -69,12 +69,12 @@ def test_a_worker_cut_off_from_the_network(healthy, reference, costs):
         victim = healthy.worker_at(job.wait_for_task("chain-step"))
         run("docker", "network", "disconnect", healthy.network, victim)
         try:
-            time.sleep(20)  # longer than WORKER_TTL
+            time.sleep(40)  # longer than WORKER_TTL
         finally:
             run("docker", "network", "connect", healthy.network, victim)
         model = job.model()
     check_same(model, reference)
-    costs["worker cut off for 20 s"] = model["seconds"]
+    costs["worker cut off for 40 s"] = model["seconds"]
     healthy.wait_for_workers()  # it is back
 
 
@@ -83,12 +83,12 @@ def test_a_paused_worker(healthy, reference, costs):
         victim = healthy.worker_at(job.wait_for_task("chain-step"))
         run("docker", "pause", victim)
         try:
-            time.sleep(20)  # longer than WORKER_TTL: the others do its work
+            time.sleep(40)  # longer than WORKER_TTL: the others do its work
         finally:
             run("docker", "unpause", victim)
         model = job.model()
     check_same(model, reference)
-    costs["worker paused for 20 s"] = model["seconds"]
+    costs["worker paused for 40 s"] = model["seconds"]
     healthy.wait_for_workers()
 
 

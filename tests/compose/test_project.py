@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 
 import pytest
-from containers import run
+from containers import PATIENCE, run
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def notebook(cluster):
+    """The one service that the other modules do without."""
+    cluster.start("notebook")
+    (container,) = cluster.containers("notebook")
+    deadline = time.monotonic() + PATIENCE
+    while cluster.inspect(container, "{{.State.Health.Status}}") != "healthy":
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    return container
 
 
 def published(cluster, container):
@@ -58,7 +71,7 @@ def test_ports_are_bound_to_this_machine_alone(cluster):
     assert {address for address, _ in listening.values()} == {"127.0.0.1"}
 
 
-def test_dashboard_and_notebook_answer_and_the_notebook_wants_its_token(cluster):
+def test_dashboard_and_notebook_answer_and_the_notebook_wants_its_token(cluster, notebook):
     def status(port, path):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
@@ -68,7 +81,6 @@ def test_dashboard_and_notebook_answer_and_the_notebook_wants_its_token(cluster)
 
     _, dashboard = published(cluster, cluster.scheduler)["8787/tcp"]
     assert status(dashboard, "/health") == 200
-    (notebook,) = cluster.containers("notebook")
     _, port = published(cluster, notebook)["8888/tcp"]
     assert status(port, "/api") == 200
     assert status(port, "/api/contents") == 403
