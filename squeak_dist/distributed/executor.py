@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,7 @@ import psutil
 from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
+from distributed.comm import CommClosedError
 
 from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed.failures import Guarded, value_of
@@ -107,16 +109,13 @@ class DaskExecutor:
 
     def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
         assert self._client is not None
-        with _cluster_progress(self._client, self._topic, self._progress, stage, calls):
+        with (
+            _cluster_errors(f"the {stage} stage"),
+            _cluster_progress(self._client, self._topic, self._progress, stage, calls),
+        ):
             future = self._client.compute(handle)
             try:
                 return future.result()
-            except KilledWorker as error:
-                raise ClusterError(
-                    f"workers died repeatedly during the {stage} stage: {error}. Mostly they ran "
-                    f"out of memory: lower max_dictionary, use smaller partitions, or give the "
-                    f"workers more memory"
-                ) from error
             finally:
                 future.cancel()
 
@@ -134,6 +133,24 @@ def _storage_errors(stage: str) -> Iterator[None]:
         raise StorageError(
             f"a file system failed during the {stage} stage: {type(error).__name__}: {error}. Fit "
             f"again when it is back; with a checkpoint, finished parts are not lost"
+        ) from error
+
+
+@contextmanager
+def _cluster_errors(when: str) -> Iterator[None]:
+    """Say what to do where Dask says only that workers died, or the scheduler is gone."""
+    try:
+        yield
+    except KilledWorker as error:
+        raise ClusterError(
+            f"workers died repeatedly during {when}: {error}. Mostly they ran "
+            f"out of memory: lower max_dictionary, use smaller partitions, or give the "
+            f"workers more memory"
+        ) from error
+    except (CancelledError, CommClosedError) as error:
+        raise ClusterError(
+            f"the Dask scheduler was lost during {when}: {error} Its tasks are gone; see that "
+            f"a scheduler runs and can be reached, and start again"
         ) from error
 
 
