@@ -89,7 +89,7 @@ def make_encoding(
     return FeatureEncoding(tuple(columns), missing, standardize, dtype)
 
 
-def uncounted_columns(profile: Profile, *, max_levels: int = 64) -> frozenset[Hashable]:
+def uncounted_columns(profile: Profile, *, max_levels: int = 64) -> tuple[Hashable, ...]:
     """Return the columns that must not cost a row with ``missing="drop"``: they are left out.
 
     Parameters
@@ -101,15 +101,16 @@ def uncounted_columns(profile: Profile, *, max_levels: int = 64) -> frozenset[Ha
 
     Returns
     -------
-    frozenset of hashable
+    tuple of hashable, in the order of the columns
         Those of the profile and further ones. Where there are further ones, more rows are
         kept than the profile counts, so it must be made again.
     """
     absent = [(j, column) for j, column in enumerate(profile.columns) if column.missing]
     found = {column.label for _, column in absent if column.kind is None}
-    if found <= profile.uncounted and profile.kept > 1:  # of fewer rows all look constant
+    if found <= {*profile.uncounted} and profile.kept > 1:  # of fewer rows all look constant
         found |= {c.label for j, c in absent if _is_left_out(profile, j, max_levels, False)}
-    return profile.uncounted | found
+    found |= {*profile.uncounted}
+    return tuple(label for label in profile.labels if label in found)
 
 
 def _is_left_out(profile: Profile, j: int, max_levels: int, impute: bool) -> bool:

@@ -49,7 +49,7 @@ class Profile:
         Uniform sample of at most ``sample_rows`` kept rows.
     sample_rows : int
         Size of the sample.
-    uncounted : frozenset of hashable
+    uncounted : tuple of hashable
         Columns for whose missing values no row is dropped.
     """
 
@@ -66,7 +66,7 @@ class Profile:
     weight_infinite: int
     sample: RowSample
     sample_rows: int
-    uncounted: frozenset[Hashable] = frozenset()
+    uncounted: tuple[Hashable, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -101,7 +101,7 @@ def profile_table(
     missing: str,
     seed: int,
     sample_rows: int,
-    uncounted: frozenset[Hashable] = frozenset(),
+    uncounted: tuple[Hashable, ...] = (),
 ) -> Profile:
     """Profile one partition.
 
@@ -118,7 +118,7 @@ def profile_table(
         Seed of the row sample.
     sample_rows : int
         Size of the row sample, at least 0.
-    uncounted : frozenset of hashable, optional
+    uncounted : tuple of hashable, optional
         Columns for whose missing values no row is dropped: those that the fit leaves out.
 
     Returns

@@ -73,7 +73,7 @@ def settled_profile(
     One pass. With ``missing="drop"`` another one where columns that are left out have
     missing values, as no row is dropped for these.
     """
-    uncounted: frozenset[Hashable] = frozenset()
+    uncounted: tuple[Hashable, ...] = ()
     while True:
         profile: Profile = executor.gather(
             "profile", profile_stage(executor, tables, parameters, uncounted)
@@ -88,7 +88,7 @@ def profile_stage(
     executor: Executor,
     tables: Sequence[Any],
     parameters: FitParameters,
-    uncounted: frozenset[Hashable] = frozenset(),
+    uncounted: tuple[Hashable, ...] = (),
 ) -> Any:
     """Return a handle on the Profile of all partitions: one pass, merged in a tree.
 
@@ -100,7 +100,7 @@ def profile_stage(
         One per partition.
     parameters : FitParameters
         ``missing`` and the seed.
-    uncounted : frozenset of hashable, optional
+    uncounted : tuple of hashable, optional
         Columns for whose missing values no row is dropped.
 
     Raises
@@ -123,7 +123,7 @@ def profile_stage(
 
 
 def _profile_task(
-    table: Table, partition: int, missing: str, seed: int, uncounted: frozenset[Hashable]
+    table: Table, partition: int, missing: str, seed: int, uncounted: tuple[Hashable, ...]
 ) -> Profile:
     return profile_table(
         table,
