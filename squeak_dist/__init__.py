@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from squeak_dist.estimators import SqueakRegressor as SqueakRegressor
     from squeak_dist.estimators import fit as fit
     from squeak_dist.estimators import load as load
+    from squeak_dist.estimators import remove_checkpoint as remove_checkpoint
     from squeak_dist.kernels import RBF as RBF
     from squeak_dist.kernels import Cosine as Cosine
     from squeak_dist.kernels import Kernel as Kernel
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "fit": "estimators",
     "load": "estimators",
+    "remove_checkpoint": "estimators",
     "SqueakRegressor": "estimators",
     "Evaluation": "distributed",
     "Kernel": "kernels",

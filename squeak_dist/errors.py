@@ -79,6 +79,10 @@ class ClusterError(SqueakError, RuntimeError):
     """The cluster cannot do the work (no workers, wrong kind of client)."""
 
 
+class StorageError(SqueakError, OSError):
+    """Data can no longer be read, or a file system fails, in the middle of the work."""
+
+
 class StoreError(SqueakError, RuntimeError):
     """A stored model cannot be written or read."""
 
@@ -93,6 +97,14 @@ class StoreFormatError(StoreError, ValueError):
 
 class StoreCorruptedError(StoreError, ValueError):
     """The store is incomplete, truncated, or its checksums do not match."""
+
+
+class CheckpointError(SqueakError, RuntimeError):
+    """A checkpoint cannot be written, read or removed."""
+
+
+class CheckpointMismatchError(CheckpointError, ValueError):
+    """A checkpoint belongs to a fit of other data, parameters or package version."""
 
 
 class SqueakWarning(UserWarning):
@@ -113,6 +125,10 @@ class FitForgotten(SqueakWarning):
 
 class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
+
+
+class CheckpointWarning(SqueakWarning):
+    """Something of a checkpoint could not be used, and the fit went on without it."""
 
 
 def warn_user(message: str, category: type[SqueakWarning]) -> None:

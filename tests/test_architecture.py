@@ -34,11 +34,11 @@ LAYERS = [
     {"leverage", "nystrom", "encoding"},
     {"encoding_rules", "ridge_path"},
     {"model"},
-    {"squeak", "solvers", "conjugate_gradients", "samplers", "store", "checkpoint"},
-    {"tuning"},
+    {"squeak", "solvers", "conjugate_gradients", "samplers", "store"},
+    {"tuning", "checkpoint"},
     {"stages"},
     {"distributed", "report"},
-    {"estimators"},
+    {"estimators", "model_selection"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -9,6 +9,7 @@ from squeak_dist.distributed.executor import (
     DaskExecutor,
     Progress,
     active_client,
+    active_executor,
     extend_source,
     fit_source,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Score",
     "Source",
     "active_client",
+    "active_executor",
     "as_fitted",
     "as_rows",
     "deviation_collection",

@@ -57,12 +57,10 @@ def array_source(X: Any, y: Any, sample_weight: Any) -> Source:
         arrays.append(weights)
         dtypes[schema.weight] = weights.dtype
     check_types(schema, dtypes)
-    blocks = [array.to_delayed().ravel() for array in arrays]
+    blocks = list(zip(*(array.to_delayed().ravel() for array in arrays), strict=True))
     shared = delayed(schema, traverse=False)
-    tables = tuple(
-        delayed(Guarded(_cut_block))(shared, *block) for block in zip(*blocks, strict=True)
-    )
-    return Source(tables, schema, single, unnamed_features=True)
+    tables = tuple(delayed(Guarded(_cut_block))(shared, *block) for block in blocks)
+    return Source(tables, schema, single, unnamed_features=True, origins=blocks, dtypes=dtypes)
 
 
 def _cut_block(schema: TableSchema, X: Any, y: Any, weights: Any = None) -> Table:

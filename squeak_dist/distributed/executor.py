@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,18 +14,28 @@ from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 
+from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed.failures import Guarded, value_of
+from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.on_ray import RAY, RayExecutor
 from squeak_dist.distributed.sources import Source
-from squeak_dist.errors import ClusterError, InsufficientMemoryError
+from squeak_dist.errors import ClusterError, InsufficientMemoryError, SqueakError, StorageError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
-from squeak_dist.stages import Executor, FitParameters, Stream, fit_stream, fit_tables
+from squeak_dist.stages import (
+    CheckpointExecutor,
+    Executor,
+    FitParameters,
+    Stream,
+    fit_stream,
+    fit_tables,
+)
 from squeak_dist.validation import check_memory, check_versions
 
 Progress = Callable[[str, int, int], None]
 
 _KEY = "squeak"  # what the keys of a fit's tasks begin with
+_REMOTE = ("aiohttp", "azure", "botocore", "gcsfs", "google")  # errors that are no OSError
 _WORKER_TIMEOUT = 30  # seconds that a fit waits for the first worker
 
 
@@ -75,11 +85,12 @@ class DaskExecutor:
     def gather(self, stage: str, handle: Any) -> Any:
         """Compute one handle; its graph is the stage."""
         calls, self._calls = self._calls, 0
-        if self._client is not None:
-            return value_of(self._gather_from_cluster(stage, handle, calls))
-        with single_blas_thread(), _local_progress(self._progress, stage, calls):
-            (value,) = dask.compute(handle)
-        return value_of(value)
+        with _storage_errors(stage):
+            if self._client is not None:
+                return value_of(self._gather_from_cluster(stage, handle, calls))
+            with single_blas_thread(), _local_progress(self._progress, stage, calls):
+                (value,) = dask.compute(handle)
+            return value_of(value)
 
     def check_memory(self, needed: int, explanation: str) -> None:
         """Compare with the memory limit of each worker, or with this machine's."""
@@ -108,6 +119,22 @@ class DaskExecutor:
                 ) from error
             finally:
                 future.cancel()
+
+
+@contextmanager
+def _storage_errors(stage: str) -> Iterator[None]:
+    """Say in which stage a file system failed, whose errors do not."""
+    try:
+        yield
+    except SqueakError:
+        raise
+    except Exception as error:
+        if not (isinstance(error, OSError) or type(error).__module__.startswith(_REMOTE)):
+            raise
+        raise StorageError(
+            f"a file system failed during the {stage} stage: {type(error).__name__}: {error}. Fit "
+            f"again when it is back; with a checkpoint, finished parts are not lost"
+        ) from error
 
 
 class _Announced:
@@ -256,6 +283,7 @@ def fit_source(
     *,
     client: Client | str | None = None,
     progress: Progress | None = None,
+    checkpoint: Vault | None = None,
 ) -> FittedModel:
     """Fit a model to a source on a cluster, or on local threads.
 
@@ -269,18 +297,28 @@ def fit_source(
         The current client by default; ``"ray"``: the Ray that this process is connected to.
     progress : callable, optional
         Called with (stage, tasks done, tasks in all).
+    checkpoint : Vault, optional
+        Where finished parts are kept, and found by a second fit.
 
     Raises
     ------
+    CheckpointError, CheckpointMismatchError
+        Before work is submitted, for a checkpoint that cannot be written or is of
+        another fit.
     VersionMismatchError, ClusterError, InsufficientMemoryError
         Before work is submitted.
     DataError
         After the profile, for what only the values show.
     """
+    opened = None if checkpoint is None else open_for(source, parameters, checkpoint)
     with active_executor(client, progress) as executor:
+        tables: Sequence[Any] = source.tables
+        if opened is not None:
+            executor = checkpointing = CheckpointExecutor(executor, opened)
+            tables = checkpointing.tables(tables)
         return fit_tables(
             executor,
-            source.tables,
+            tables,
             source.schema,
             parameters,
             target_names=source.target_names,

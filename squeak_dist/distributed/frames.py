@@ -58,13 +58,17 @@ def dask_frame_source(
     own = list(X.columns)
     schema = frame_schema([*own, *others], own, targets, weight, features)
     dtypes = dict(zip(own, X.dtypes, strict=True))
-    check_types(schema, dtypes | {label: column.dtype for label, (_, column) in others.items()})
+    dtypes |= {label: column.dtype for label, (_, column) in others.items()}
+    check_types(schema, dtypes)
     needed = dict.fromkeys((*schema.features, *schema.targets, *schema.weights))
     frame = select(X, [label for label in needed if label not in others])
     frame = join_by_index(frame, others) if others else frame
     shared = delayed(schema, traverse=False)
-    tables = tuple(delayed(Guarded(cut_table))(part, shared) for part in frame.to_delayed())
-    return Source(tables, schema, targets.single, unnamed_features=False)
+    parts = tuple(frame.to_delayed())
+    tables = tuple(delayed(Guarded(cut_table))(part, shared) for part in parts)
+    return Source(
+        tables, schema, targets.single, unnamed_features=False, origins=parts, dtypes=dtypes
+    )
 
 
 def select(X: Any, labels: Iterable[Hashable]) -> Any:

@@ -19,6 +19,7 @@ import dask
 from dask.base import is_dask_collection
 
 from squeak_dist._version import __version__
+from squeak_dist.distributed.failures import value_of
 from squeak_dist.errors import ClusterError, InsufficientMemoryError, VersionMismatchError
 
 RAY = "ray"  # what a user passes as client
@@ -159,7 +160,9 @@ def _run_task(
 
 
 def _read(value: Any) -> Any:
-    return dask.compute(value, scheduler="sync")[0] if is_dask_collection(value) else value
+    if not is_dask_collection(value):
+        return value
+    return value_of(dask.compute(value, scheduler="sync")[0])
 
 
 def _unpacked(arg: Any, values: list[Any]) -> Any:

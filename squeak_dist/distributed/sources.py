@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from numbers import Number
 from typing import Any
 
@@ -21,6 +22,7 @@ from squeak_dist.distributed.grids import (
     is_dataset,
     training_frame,
 )
+from squeak_dist.distributed.identity import Files
 from squeak_dist.distributed.memory import frame_source, rows_source
 from squeak_dist.distributed.paths import read_parquet, read_path
 from squeak_dist.distributed.rows import as_rows, refuse_sparse
@@ -71,6 +73,15 @@ def read_source(
     DataError, ColumnTypeError, LengthMismatchError, InvalidParameterError
         For whatever can be seen without reading the data.
     """
+    if isinstance(X, (str, os.PathLike)):
+        files = Files(os.fspath(X), storage_options or {})
+        source = read_source(
+            opened(X, storage_options), y,
+            target=target, features=features, sample_weight=sample_weight,
+            storage_options=storage_options,
+        )  # fmt: skip
+        alone = not (is_dask_collection(y) or is_dask_collection(sample_weight))
+        return replace(source, origins=(files,)) if alone else source
     _check_given_once(X, y, target)
     X, y = opened(X, storage_options), _values(y, X, storage_options)
     if not is_label(sample_weight):

@@ -8,6 +8,8 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from squeak_dist import checkpoint as checkpoints
+from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed import Progress
 from squeak_dist.errors import UnknownParameterError
 from squeak_dist.estimators.base import adopt
@@ -38,6 +40,8 @@ def fit(
     storage_options: Mapping[str, Any] | None = None,
     client: Client | str | None = None,
     progress: Progress | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> SqueakRegressor:
     """Fit a kernel ridge regression to a table of any size.
@@ -45,6 +49,8 @@ def fit(
     Parameters
     ----------
     X, y, target, features, sample_weight, storage_options, client, progress
+        As in :meth:`SqueakRegressor.fit`.
+    checkpoint, checkpoint_options
         As in :meth:`SqueakRegressor.fit`.
     **parameters
         Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
@@ -81,6 +87,8 @@ def fit(
         storage_options=storage_options,
         client=client,
         progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_options=checkpoint_options,
     )
 
 
@@ -95,6 +103,26 @@ def _check_names(parameters: Mapping[str, Any]) -> None:
                 f"fit has no parameter {name!r}; "
                 + (f"did you mean {hint}?" if close else f"there are {hint}")
             )
+
+
+def remove_checkpoint(
+    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Remove a checkpoint: all that a fit wrote to it, and nothing else.
+
+    Parameters
+    ----------
+    path : str or path
+        The checkpoint of :func:`fit`.
+    storage_options : mapping, optional
+        For a URL: passed to fsspec.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no checkpoint, or it cannot be removed.
+    """
+    checkpoints.remove_checkpoint(Vault(os.fspath(path), dict(storage_options or {})))
 
 
 def load(

@@ -189,6 +189,8 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         storage_options: Mapping[str, Any] | None = None,
         client: Client | str | None = None,
         progress: Progress | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakRegressor:
         """Fit the model.
 
@@ -213,6 +215,13 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             Ray that ``ray.init()`` connected this process to.
         progress : callable, optional
             Called with (stage, tasks done, tasks in all).
+        checkpoint : str or path, optional
+            A directory or any fsspec URL that client and workers share. Finished
+            parts are kept there; after a break the same call goes on from them, to
+            the same bits. Needs an integer ``random_state``. It stays when the fit is
+            done: see :func:`squeak_dist.remove_checkpoint`.
+        checkpoint_options : mapping, optional
+            For a URL of a checkpoint: passed to fsspec.
 
         Returns
         -------
@@ -227,6 +236,8 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             For data that cannot be fitted: see :mod:`squeak_dist.errors`.
         VersionMismatchError, ClusterError, InsufficientMemoryError
             For a cluster that cannot do it, before work is submitted.
+        CheckpointError, CheckpointMismatchError
+            For a checkpoint that cannot be written, or is of other data or parameters.
 
         Notes
         -----
@@ -235,6 +246,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         O(m²) memory and one partition, independent of n.
         """
         parameters = self._parameters()
+        vault = self._vault(checkpoint, checkpoint_options)
         source = read_source(
             X,
             y,
@@ -244,7 +256,8 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             storage_options=None if storage_options is None else dict(storage_options),
         )
         self.__dict__.pop("stream_", None)
-        adopt(self, fit_source(source, parameters, client=client, progress=progress))
+        model = fit_source(source, parameters, client=client, progress=progress, checkpoint=vault)
+        adopt(self, model)
         return self
 
     def partial_fit(

@@ -5,6 +5,7 @@ tree) → solve → model. Data flow one way; each stage ends with one value on 
 driver.
 """
 
+from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
 from squeak_dist.stages.fitting import fit_stream, fit_tables
 from squeak_dist.stages.learning import projected_bytes
@@ -12,6 +13,7 @@ from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.streaming import Stream
 
 __all__ = [
+    "CheckpointExecutor",
     "Executor",
     "FitParameters",
     "PlainExecutor",

@@ -20,6 +20,7 @@ import squeak_dist
 from squeak_dist.distributed import on_ray, read_source
 from squeak_dist.errors import (
     ClusterError,
+    ColumnTypeError,
     DataError,
     InsufficientMemoryError,
     VersionMismatchError,
@@ -278,6 +279,17 @@ def test_an_error_of_a_task_is_raised_as_it_was_and_not_tried_again(tmp_path):
     table = collection().assign(z=np.nan)
     with pytest.raises(DataError, match="'z'"):
         squeak_dist.fit(table, target="y", client="ray")
+
+
+@on_two_nodes
+def test_data_that_only_a_task_can_refuse():
+    def spoiled(number):
+        return part(number).assign(y=pd.Series(["a"] * ROWS, dtype=object))
+
+    with dask.config.set({"dataframe.convert-string": False}):
+        table = dd.from_map(spoiled, range(2), meta=spoiled(0).iloc[:0])
+        with pytest.raises(ColumnTypeError, match="'y'"):
+            squeak_dist.fit(table, target="y", features=["b"], client="ray")
 
 
 @on_two_nodes
