@@ -13,6 +13,7 @@ import click
 import dask
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
@@ -147,6 +148,25 @@ def test_predict_writes_parquet_with_the_index(place, tmp_path):
     assert predicted.index.tolist() == test.index.tolist()
     model = squeak_dist.load(place / "model.zarr")
     np.testing.assert_allclose(predicted["y"], model.predict(test), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"), [(None, ["index"]), ("row", ["row"]), (["p", "q"], ["p", "q"])]
+)
+def test_an_index_without_a_name_gets_one(place, tmp_path, named, shown):
+    """Not the one that Dask would make up: other readers than pandas see it as a column."""
+    rows = made(20, 1)
+    if isinstance(named, list):
+        rows = rows.set_index([rows.index // 5, rows.index % 5])
+    else:
+        rows.index = pd.Index([*range(19), 99])  # Dask cannot read a range that has a name
+    rows.rename_axis(named).to_parquet(tmp_path / "rows.parquet")
+    result = run(
+        "predict", place / "model.zarr", tmp_path / "rows.parquet", "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.stderr
+    columns = pyarrow.parquet.read_table(tmp_path / "out").column_names
+    assert set(columns) == {"y", *shown}
 
 
 def test_predict_overwrites_on_request_only(place, tmp_path):

@@ -259,12 +259,18 @@ def test_houses_as_they_come(houses):
 
 
 SETS = {  # name: (target, what is not to be learned from, a lower bound of R²)
-    "adult": ("hours-per-week", [], 0.1), "beijing_pm25": ("pm2.5", [], 0.3),
+    "adult": ("hours-per-week", [], 0.1),
+    "beijing_pm25": ("pm2.5", [], 0.3),
     "bike_hour": ("cnt", ["casual", "registered", "instant"], 0.4),
-    "california_housing": ("median_house_value", [], 0.6), "kc_house": ("price", ["id"], 0.6),
-    "uci_keggundirected": ("y", [], 0.9), "uci_tamielectric": ("y", [], -0.05),
-    "mv": ("y", [], 0.9), "ailerons": ("goal", [], 0.7), "etopo20": ("elevation", [], 0.5), "uci_gas": ("y", [], 0.3),
-}  # fmt: skip
+    "california_housing": ("median_house_value", [], 0.6),
+    "kc_house": ("price", ["id"], 0.6),
+    "uci_keggundirected": ("y", [], 0.9),
+    "uci_tamielectric": ("y", [], -0.05),
+    "mv": ("y", [], 0.9),
+    "ailerons": ("goal", [], 0.7),
+    "etopo20": ("elevation", [], 0.5),
+    "uci_gas": ("y", [], 0.3),
+}
 
 
 @pytest.mark.slow

@@ -120,7 +120,8 @@ def tables(draw):
 def lazily(frame, cuts):
     edges = [0, *sorted(cut % (len(frame) + 1) for cut in cuts), len(frame)]
     parts = [frame.iloc[a:b] for a, b in itertools.pairwise(edges)]
-    return dd.from_map(lambda part: part, parts, meta=frame.iloc[:0])
+    with dask.config.set({"dataframe.convert-string": False}):  # bytes are no text for Dask
+        return dd.from_map(lambda part: part, parts, meta=frame.iloc[:0])
 
 
 def outcome(call):
