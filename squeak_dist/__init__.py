@@ -14,7 +14,9 @@ from squeak_dist._version import __version__
 
 if TYPE_CHECKING:
     from squeak_dist.distributed import Evaluation as Evaluation
+    from squeak_dist.estimators import SqueakPCA as SqueakPCA
     from squeak_dist.estimators import SqueakRegressor as SqueakRegressor
+    from squeak_dist.estimators import SqueakTransformer as SqueakTransformer
     from squeak_dist.estimators import fit as fit
     from squeak_dist.estimators import load as load
     from squeak_dist.estimators import remove_checkpoint as remove_checkpoint
@@ -32,6 +34,8 @@ _HOMES = {
     "load": "estimators",
     "remove_checkpoint": "estimators",
     "SqueakRegressor": "estimators",
+    "SqueakTransformer": "estimators",
+    "SqueakPCA": "estimators",
     "Evaluation": "distributed",
     "Kernel": "kernels",
     "RBF": "kernels",

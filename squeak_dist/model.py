@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
 from squeak_dist.linalg import ForwardSubstitution, forward_substitution
 from squeak_dist.nystrom import (
     NystromMap,
-    in_double,
+    evaluated_in_double,
     linear_columns,
     solution_map,
 )
@@ -91,6 +91,8 @@ class FittedModel:
     seed: int
     approximation: str
     report: Mapping[str, Any] = field(default_factory=dict)
+
+    estimator_name: ClassVar[str] = "SqueakRegressor"
 
     def __repr__(self) -> str:
         targets = ", ".join(map(repr, self.target_names))
@@ -192,7 +194,7 @@ class FittedModel:
 
     @cached_property
     def _map(self) -> NystromMap:
-        return in_double(solution_map(self.kernel, self.dictionary, self.approximation))
+        return evaluated_in_double(solution_map(self.kernel, self.dictionary, self.approximation))
 
     @cached_property
     def _posterior_solve(self) -> ForwardSubstitution:

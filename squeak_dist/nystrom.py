@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -183,9 +183,14 @@ def solution_map(kernel: Kernel, dictionary: Dictionary, approximation: str) -> 
     return projected_map(kernel, dictionary.points[distinct_rows(dictionary.points)])
 
 
-def in_double(nystrom: NystromMap) -> NystromMap:
+def evaluated_in_double(nystrom: NystromMap) -> NystromMap:
     """Return the same map, evaluated in float64: for residuals that float32 would drown."""
     return _make_map(nystrom.kernel, nystrom.points.astype(np.float64), nystrom.factor)
+
+
+def in_double(dictionary: Dictionary) -> Dictionary:
+    """Return the dictionary with points in float64: its maps are evaluated in float64."""
+    return replace(dictionary, points=dictionary.points.astype(np.float64, copy=False))
 
 
 def on_dictionary(coefficients: Float64Array, dictionary: Dictionary) -> Float64Array:

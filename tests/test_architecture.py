@@ -33,9 +33,9 @@ LAYERS = [
     {"profile_checks"},
     {"leverage", "nystrom", "encoding"},
     {"encoding_rules", "ridge_path"},
-    {"model"},
+    {"model", "feature_model"},
     {"squeak", "solvers", "conjugate_gradients", "samplers", "store"},
-    {"tuning", "checkpoint"},
+    {"tuning", "checkpoint", "principal"},
     {"stages"},
     {"distributed", "report"},
     {"estimators", "model_selection"},
@@ -56,7 +56,7 @@ HOMES = {
 MATHEMATICS = {
     *("_typing", "_floats", "errors", "kernels", "linalg", "dictionary", "merge_tree"),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
-    "ridge_path",
+    *("ridge_path", "principal"),
 }
 
 

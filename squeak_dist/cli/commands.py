@@ -298,7 +298,7 @@ def predict(
     """
     check_apart("--out", out, data, model_path)
     check_free(out, overwrite=overwrite)
-    model = squeak_dist.load(model_path)
+    model = _load_predictor(model_path)
     predictions = model.predict(read_parquet(data))
     frame = predictions.to_frame() if predictions.ndim == 1 else predictions
     frame = frame.map_partitions(name_index, list(frame.columns), enforce_metadata=False)
@@ -322,7 +322,7 @@ def evaluate(
     quiet: bool,
 ) -> None:
     """Score MODEL on DATA, beside the mean and linear ridge."""
-    model = squeak_dist.load(model_path)
+    model = _load_predictor(model_path)
     frame = read_parquet(data)
     with connected(cluster) as client:
         scores = model.evaluate(frame, client=client)
@@ -338,7 +338,7 @@ def evaluate(
 @_plain_errors
 def inspect(model_path: str, as_json: bool) -> None:
     """Show what MODEL is and how it was fitted."""
-    model = squeak_dist.load(model_path).model_
+    model = _load_predictor(model_path).model_
     if as_json:
         click.echo(json.dumps(_facts(model) | {"report": dict(model.report)}, allow_nan=False))
     else:
@@ -363,6 +363,16 @@ def demo(out: Path, seed: int, cluster: Place, quiet: bool) -> None:
         if client is None:
             raise InvalidParameterError("the demo runs on worker processes: --workers 1 or more")
         run_demo(client, out, seed, quiet=quiet)
+
+
+def _load_predictor(path: str) -> Any:
+    model = squeak_dist.load(path)
+    if not hasattr(model, "predict"):
+        raise InvalidParameterError(
+            f"{path} holds a {type(model).__name__}, which has no predictions; in Python, "
+            f"squeak_dist.load opens it"
+        )
+    return model
 
 
 def _facts(model: FittedModel) -> dict[str, Any]:

@@ -13,6 +13,12 @@ from squeak_dist.distributed.executor import (
     extend_source,
     fit_source,
 )
+from squeak_dist.distributed.features import (
+    fit_components_source,
+    fit_features_source,
+    is_lazy,
+    transform_collection,
+)
 from squeak_dist.distributed.predictions import (
     RowOutput,
     as_fitted,
@@ -26,7 +32,13 @@ from squeak_dist.distributed.predictions import (
     write_dual_weights,
 )
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
-from squeak_dist.distributed.sources import Source, as_rows, read_parquet, read_source
+from squeak_dist.distributed.sources import (
+    Source,
+    as_rows,
+    read_features,
+    read_parquet,
+    read_source,
+)
 
 __all__ = [
     "DaskExecutor",
@@ -42,14 +54,19 @@ __all__ = [
     "deviation_collection",
     "evaluate_source",
     "extend_source",
+    "fit_components_source",
+    "fit_features_source",
     "fit_source",
+    "is_lazy",
     "map_rows",
     "novelty_collection",
     "predict_collection",
     "predict_frame",
     "predict_rows",
+    "read_features",
     "read_parquet",
     "read_source",
     "target_labels",
+    "transform_collection",
     "write_dual_weights",
 ]

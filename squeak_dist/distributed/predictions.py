@@ -29,6 +29,7 @@ from squeak_dist.distributed.grids import (
 from squeak_dist.distributed.rows import as_rows
 from squeak_dist.distributed.sources import Source, check_collection, opened
 from squeak_dist.errors import DataError, LengthMismatchError
+from squeak_dist.feature_model import FeatureModel
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
 from squeak_dist.store import DualWeightsWriter, create_dual_weights, finish_dual_weights
@@ -176,7 +177,7 @@ def _map_dataset(model: FittedModel, X: Any, output: RowOutput) -> Any:
     return X.drop_vars(list(X.data_vars)).assign(dict(zip(output.names, arrays, strict=True)))
 
 
-def as_fitted(model: FittedModel, X: Any) -> Any:
+def as_fitted(model: FittedModel | FeatureModel, X: Any) -> Any:
     """Return X as an array where the fit saw an array, and as a table where it saw names.
 
     Raises
@@ -210,14 +211,14 @@ def target_labels(model: FittedModel, X: Any) -> list[Hashable]:
     return [by_text.get(name, name) for name in model.target_names]
 
 
-def _as_array(model: FittedModel, X: Any) -> Any:
+def _as_array(model: FittedModel | FeatureModel, X: Any) -> Any:
     if isinstance(X, dd.DataFrame):
         return X.to_dask_array()
     X = X.to_numpy() if isinstance(X, pd.DataFrame) else X
-    return X if isinstance(X, da.Array) else _of_right_width(model, as_rows(X))
+    return _of_right_width(model, X if isinstance(X, da.Array) else as_rows(X))
 
 
-def _as_table(model: FittedModel, X: Any) -> Any:
+def _as_table(model: FittedModel | FeatureModel, X: Any) -> Any:
     labels = list(model.encoding.labels)
     if isinstance(X, (dd.DataFrame, pd.DataFrame)) or is_dataset(X):
         return X
@@ -226,7 +227,7 @@ def _as_table(model: FittedModel, X: Any) -> Any:
     return pd.DataFrame(_of_right_width(model, as_rows(X)), columns=labels)
 
 
-def _check_columns(model: FittedModel, X: Any) -> None:
+def _check_columns(model: FittedModel | FeatureModel, X: Any) -> None:
     if is_dataset(X):
         dtypes = {name: X[name].dtype for name in names_of(X)}
         model.encoding.check_columns(list(dtypes), dtypes)
@@ -234,13 +235,14 @@ def _check_columns(model: FittedModel, X: Any) -> None:
         model.encoding.check_columns(list(X.columns), dict(zip(X.columns, X.dtypes, strict=True)))
 
 
-def _of_right_width(model: FittedModel, X: Any) -> Any:
+def _of_right_width(model: FittedModel | FeatureModel, X: Any) -> Any:
     """Return X if it has as many columns as the fit saw; the words are scikit-learn's."""
     expected = len(model.encoding.labels)
     if X.ndim != 2 or X.shape[1] != expected:
         got = X.shape[1] if X.ndim == 2 else "no"
         raise DataError(
-            f"X has {got} features, but SqueakRegressor is expecting {expected} features as input"
+            f"X has {got} features, but {model.estimator_name} is expecting {expected} features "
+            f"as input"
         )
     return X
 

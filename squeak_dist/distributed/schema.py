@@ -70,14 +70,19 @@ class Targets:
     single: bool
 
 
+NO_TARGETS = Targets((), (), single=False)
+
+
 def own_targets(target: Any) -> Targets:
-    """Return the targets that are columns of X.
+    """Return the targets that are columns of X; ``NO_TARGETS`` stays what it is.
 
     Raises
     ------
     InvalidParameterError
         For no label, one that is named twice, or no label at all.
     """
+    if isinstance(target, Targets):
+        return target
     if isinstance(target, list):
         labels = _distinct_labels("target", target)
         return Targets(labels, tuple(map(str, labels)), single=False)

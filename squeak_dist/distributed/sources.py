@@ -26,7 +26,7 @@ from squeak_dist.distributed.identity import Files
 from squeak_dist.distributed.memory import frame_source, rows_source
 from squeak_dist.distributed.paths import read_parquet, read_path
 from squeak_dist.distributed.rows import as_rows, refuse_sparse
-from squeak_dist.distributed.schema import Source
+from squeak_dist.distributed.schema import NO_TARGETS, Source
 from squeak_dist.errors import ColumnTypeError, InvalidParameterError
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "check_collection",
     "is_label",
     "opened",
+    "read_features",
     "read_parquet",
     "read_source",
 ]
@@ -106,6 +107,39 @@ def read_source(
     if isinstance(X, pd.DataFrame):
         return frame_source(X, y, target, features, sample_weight)
     return rows_source(X, y, sample_weight)
+
+
+def read_features(
+    X: Any,
+    *,
+    features: Sequence[Hashable] | None = None,
+    sample_weight: Any = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Source:
+    """Cut a collection into partitions of features and weights, without targets.
+
+    Parameters are those of :func:`read_source`.
+
+    Raises
+    ------
+    DataError, ColumnTypeError, LengthMismatchError, InvalidParameterError
+        For whatever can be seen without reading the data.
+    """
+    X = opened(X, storage_options)
+    check_collection(X)
+    if is_data_array(X):
+        X = X.data
+    if is_dataset(X):
+        return read_source(X, target=NO_TARGETS, features=features, sample_weight=sample_weight)
+    if features is not None and not hasattr(X, "columns"):
+        raise InvalidParameterError(
+            "an array has no column names: pass only the columns to learn from, without features="
+        )
+    if hasattr(X, "columns"):
+        return read_source(X, target=NO_TARGETS, features=features, sample_weight=sample_weight)
+    X = X if isinstance(X, da.Array) else as_rows(X)
+    # No columns, cut as X is: an array of targets that has none.
+    return read_source(X, X[:, :0] if X.ndim == 2 else X, sample_weight=sample_weight)
 
 
 def opened(X: Any, storage_options: dict[str, Any] | None = None) -> Any:

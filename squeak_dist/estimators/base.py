@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -25,6 +25,8 @@ class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
 
 class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose ``model_`` is a frozen value with a dictionary in it."""
+
+    _own_parameters: ClassVar[tuple[str, ...]] = ()  # that FitParameters does not have
 
     @property
     def dictionary_(self) -> Dictionary:
@@ -76,6 +78,8 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _parameters(self) -> FitParameters:
         given = self.get_params(deep=False)
+        for name in self._own_parameters:
+            del given[name]
         return FitParameters(seed=_seed(given.pop("random_state")), **given)
 
     def _vault(self, checkpoint: Any, options: Mapping[str, Any] | None) -> Vault | None:

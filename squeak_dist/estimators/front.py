@@ -12,8 +12,11 @@ from squeak_dist import checkpoint as checkpoints
 from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed import Progress
 from squeak_dist.errors import UnknownParameterError
-from squeak_dist.estimators.base import adopt
+from squeak_dist.estimators.base import SqueakEstimator, adopt
+from squeak_dist.estimators.pca import SqueakPCA
 from squeak_dist.estimators.regressor import SqueakRegressor
+from squeak_dist.estimators.transformer import SqueakTransformer
+from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
 from squeak_dist.store import load_model
@@ -130,8 +133,8 @@ def load(
     *,
     storage_options: Mapping[str, Any] | None = None,
     kernel: Kernel | None = None,
-) -> SqueakRegressor:
-    """Load a model that :meth:`SqueakRegressor.save` wrote.
+) -> Any:
+    """Load a model that the ``save`` of an estimator wrote.
 
     Parameters
     ----------
@@ -144,8 +147,8 @@ def load(
 
     Returns
     -------
-    SqueakRegressor
-        Ready to predict, to the same bits; its parameters are those of the fit
+    SqueakRegressor, SqueakTransformer or SqueakPCA
+        As it was saved, ready to give the same bits; its parameters are those of the fit
         as far as the store knows them.
 
     Raises
@@ -154,21 +157,26 @@ def load(
         If there is nothing, or something else, or it is incomplete or damaged.
     """
     model = load_model(path, storage_options=storage_options, kernel=kernel)
-    return _estimator_of(model)
-
-
-def _estimator_of(model: FittedModel) -> SqueakRegressor:
-    estimator = SqueakRegressor(
-        kernel=model.kernel,
-        mu=model.mu,
-        gamma=model.dictionary.gamma,
-        epsilon=model.epsilon,
-        qbar=model.dictionary.qbar,
-        approximation=model.approximation,
-        missing=model.encoding.missing,
-        standardize=model.encoding.standardize,
-        dtype=model.encoding.dtype,
-        random_state=model.seed,
-    )
+    estimator = _estimator_of(model)
     adopt(estimator, model)
     return estimator
+
+
+def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
+    """Return an estimator that has not been fitted, with the parameters of a model."""
+    parameters: dict[str, Any] = {
+        "kernel": model.kernel,
+        "gamma": model.dictionary.gamma,
+        "epsilon": model.epsilon,
+        "qbar": model.dictionary.qbar,
+        "approximation": model.approximation,
+        "missing": model.encoding.missing,
+        "standardize": model.encoding.standardize,
+        "dtype": model.encoding.dtype,
+        "random_state": model.seed,
+    }
+    if isinstance(model, ComponentModel):
+        return SqueakPCA(n_components=model.n_outputs, **parameters)
+    if isinstance(model, FeatureModel):
+        return SqueakTransformer(**parameters)
+    return SqueakRegressor(mu=model.mu, **parameters)

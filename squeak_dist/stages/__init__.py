@@ -7,6 +7,7 @@ driver.
 
 from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
+from squeak_dist.stages.features import fit_components, fit_features
 from squeak_dist.stages.fitting import fit_stream, fit_tables
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
@@ -18,6 +19,8 @@ __all__ = [
     "FitParameters",
     "PlainExecutor",
     "Stream",
+    "fit_components",
+    "fit_features",
     "fit_stream",
     "fit_tables",
     "projected_bytes",
