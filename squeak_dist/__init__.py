@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from squeak_dist._version import __version__
 
 if TYPE_CHECKING:
+    from squeak_dist.distributed import ClassEvaluation as ClassEvaluation
     from squeak_dist.distributed import Evaluation as Evaluation
+    from squeak_dist.estimators import SqueakClassifier as SqueakClassifier
     from squeak_dist.estimators import SqueakRegressor as SqueakRegressor
     from squeak_dist.estimators import fit as fit
     from squeak_dist.estimators import load as load
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "fit": "estimators",
     "load": "estimators",
+    "SqueakClassifier": "estimators",
     "SqueakRegressor": "estimators",
+    "ClassEvaluation": "distributed",
     "Evaluation": "distributed",
     "Kernel": "kernels",
     "RBF": "kernels",

@@ -25,11 +25,11 @@ ROOT = Path(squeak_dist.__file__).parent
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
     {"errors", "_typing", "_version"},
-    {"_floats", "columns", "moments"},
+    {"_floats", "columns", "moments", "calibration"},
     {"kernels", "linalg", "dictionary", "merge_tree", "validation", "datasets"},
     {"table", "column_profile", "column_encoding"},
-    {"row_sample", "row_encoder"},
-    {"profile"},
+    {"row_sample", "row_encoder", "classes"},
+    {"profile", "label_counts"},
     {"profile_checks"},
     {"leverage", "nystrom", "encoding"},
     {"encoding_rules", "ridge_path"},
@@ -55,7 +55,7 @@ HOMES = {
 MATHEMATICS = {
     *("_typing", "_floats", "errors", "kernels", "linalg", "dictionary", "merge_tree"),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
-    "ridge_path",
+    *("ridge_path", "calibration"),
 }
 
 

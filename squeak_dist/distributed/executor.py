@@ -14,6 +14,7 @@ from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 
+from squeak_dist.classes import Classes
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import ClusterError, InsufficientMemoryError
 from squeak_dist.linalg import single_blas_thread
@@ -211,6 +212,19 @@ def compute(handle: Any, client: Client | None = None) -> Any:
             return dask.compute(handle)[0]
 
 
+def check_ready(client: Client | None) -> None:
+    """Wait for the first worker of a cluster, and compare versions.
+
+    Raises
+    ------
+    ClusterError, VersionMismatchError
+        If there is none, or the packages differ.
+    """
+    if client is not None:
+        _wait_for_a_worker(client)
+        check_versions(client)
+
+
 def _wait_for_a_worker(client: Client) -> None:
     if client.status != "running":
         return  # check_versions says so
@@ -244,6 +258,7 @@ def fit_source(
     *,
     client: Client | None = None,
     progress: Progress | None = None,
+    classes: Classes | None = None,
 ) -> FittedModel:
     """Fit a model to a source on a cluster, or on local threads.
 
@@ -257,6 +272,8 @@ def fit_source(
         The current client by default.
     progress : callable, optional
         Called with (stage, tasks done, tasks in all).
+    classes : Classes, optional
+        What the ±1 columns of the target stand for.
 
     Raises
     ------
@@ -266,9 +283,7 @@ def fit_source(
         After the profile, for what only the values show.
     """
     with active_client(client) as chosen:
-        if chosen is not None:
-            _wait_for_a_worker(chosen)
-            check_versions(chosen)
+        check_ready(chosen)
         return fit_tables(
             DaskExecutor(chosen, progress),
             source.tables,
@@ -277,4 +292,5 @@ def fit_source(
             target_names=source.target_names,
             single_output=source.single_output,
             unnamed_features=source.unnamed_features,
+            classes=classes,
         )

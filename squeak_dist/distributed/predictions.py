@@ -108,8 +108,9 @@ def _of_right_width(model: FittedModel, X: Any) -> Any:
     expected = len(model.encoding.labels)
     if X.ndim != 2 or X.shape[1] != expected:
         got = X.shape[1] if X.ndim == 2 else "no"
+        face = "SqueakRegressor" if model.classes is None else "SqueakClassifier"
         raise DataError(
-            f"X has {got} features, but SqueakRegressor is expecting {expected} features as input"
+            f"X has {got} features, but {face} is expecting {expected} features as input"
         )
     return X
 

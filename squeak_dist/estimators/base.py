@@ -74,6 +74,7 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _parameters(self) -> FitParameters:
         given = self.get_params(deep=False)
+        given.pop("class_weight", None)  # of the labels, not of the fit
         return FitParameters(seed=_seed(given.pop("random_state")), **given)
 
     def _fitted(self) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from squeak_dist.distributed import Progress
 from squeak_dist.estimators.base import adopt
+from squeak_dist.estimators.classifier import SqueakClassifier
 from squeak_dist.estimators.regressor import SqueakRegressor
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
@@ -75,8 +76,8 @@ def load(
     *,
     storage_options: Mapping[str, Any] | None = None,
     kernel: Kernel | None = None,
-) -> SqueakRegressor:
-    """Load a model that :meth:`SqueakRegressor.save` wrote.
+) -> SqueakRegressor | SqueakClassifier:
+    """Load a model that an estimator's ``save`` wrote.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def load(
 
     Returns
     -------
-    SqueakRegressor
+    SqueakRegressor or SqueakClassifier
         Ready to predict, to the same bits; its parameters are those of the fit
         as far as the store knows them.
 
@@ -102,8 +103,9 @@ def load(
     return _estimator_of(model)
 
 
-def _estimator_of(model: FittedModel) -> SqueakRegressor:
-    estimator = SqueakRegressor(
+def _estimator_of(model: FittedModel) -> SqueakRegressor | SqueakClassifier:
+    face = SqueakRegressor if model.classes is None else SqueakClassifier
+    estimator: SqueakRegressor | SqueakClassifier = face(
         kernel=model.kernel,
         mu=model.mu,
         gamma=model.dictionary.gamma,
@@ -115,5 +117,8 @@ def _estimator_of(model: FittedModel) -> SqueakRegressor:
         dtype=model.encoding.dtype,
         random_state=model.seed,
     )
+    if model.classes is not None and model.report.get("class_weights"):
+        weights = dict(zip(model.classes.labels, model.report["class_weights"], strict=True))
+        estimator.set_params(class_weight=weights)
     adopt(estimator, model)
     return estimator

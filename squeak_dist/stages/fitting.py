@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from squeak_dist.classes import Classes
 from squeak_dist.model import FittedModel, packed
+from squeak_dist.stages.classifying import classified
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
 from squeak_dist.stages.learning import Learned, dictionary_report, learn_dictionary
@@ -25,6 +27,7 @@ def fit_tables(
     target_names: tuple[str, ...],
     single_output: bool,
     unnamed_features: bool = False,
+    classes: Classes | None = None,
 ) -> FittedModel:
     """Fit a model to the partitions of a table.
 
@@ -44,6 +47,8 @@ def fit_tables(
         Whether predictions are one-dimensional.
     unnamed_features : bool, default False
         Whether the features came as an array.
+    classes : Classes, optional
+        What the ±1 columns of the target stand for.
 
     Returns
     -------
@@ -65,7 +70,7 @@ def fit_tables(
     plan, dictionary = learned.plan, learned.root.dictionary
     solution = _solve(executor, learned, parameters, len(schema.targets))
     learned.clock.lap("solve")
-    return FittedModel(
+    model = FittedModel(
         kernel=plan.kernel,
         dictionary=dictionary,
         coefficients=solution.coefficients,
@@ -85,6 +90,7 @@ def fit_tables(
         approximation=parameters.approximation,
         report=dictionary_report(learned) | _solve_report(learned, solution),
     )
+    return model if classes is None else classified(model, classes, learned.profile.sample)
 
 
 def _solve(

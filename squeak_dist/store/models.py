@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
@@ -43,7 +44,7 @@ _MODEL_ARRAYS = (
     *("coefficients", "linear_coefficients", "slopes", "column_range", "target_mean"),
     *("noise_variance", "posterior"),
 )
-_MODEL_PARTS = ("kernel", "dictionary", "encoding", "report")
+_MODEL_PARTS = ("kernel", "dictionary", "encoding", "report", "classes")
 _MODEL_SCALARS = tuple(  # names, numbers and switches: each is an attribute of its own
     f.name for f in fields(FittedModel) if f.name not in (*_MODEL_ARRAYS, *_MODEL_PARTS)
 )
@@ -200,7 +201,7 @@ def _model_attributes(model: FittedModel, encoding: Mapping[str, Any]) -> dict[s
         **{k: v.item() if isinstance(v, np.generic) else v for k, v in scalars.items()},
         "kernel": kernel_config(model.kernel),
         "task": report.get("task"),
-        "classes": report.get("classes"),
+        "classes": None if model.classes is None else model.classes.to_config(),
         "feature_names": list(model.encoding.feature_names),
         "encoding": encoding,
         "report": report,
@@ -220,12 +221,14 @@ def _restored_model(
         for name, array in arrays.items()
         if name.startswith("encoding/")
     }
+    classes = attributes.get("classes")
     return FittedModel(
         **parts,
         kernel=_restored_kernel(attributes["kernel"], kernel),
         dictionary=Dictionary(**columns, gamma=attributes["gamma"], qbar=attributes["qbar"]),
         encoding=FeatureEncoding.from_config(attributes["encoding"], encoding_arrays),
         report=attributes["report"],
+        classes=None if classes is None else Classes.from_config(classes),
     )
 
 
