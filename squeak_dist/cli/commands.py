@@ -210,6 +210,17 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
 )
 @click.option("--sample-weight", metavar="COLUMN", help="Column of sample weights.")
 @click.option(
+    "--task",
+    type=click.Choice(["regression", "classification"]),
+    default="regression",
+    metavar="NAME",
+    show_default=True,
+    help="regression of numbers, or classification of labels.",
+)
+@click.option(
+    "--balanced", is_flag=True, help="In classification: all classes of the same weight."
+)
+@click.option(
     "--kernel",
     type=click.Choice(list(BUILTIN_KERNELS)),
     default="rbf",
@@ -306,6 +317,8 @@ def fit(
     model_path: str,
     features: str | None,
     sample_weight: str | None,
+    task: str,
+    balanced: bool,
     scheduler: str | None,
     workers: int | None,
     quiet: bool,
@@ -315,7 +328,7 @@ def fit(
 
     DATA is parquet: a file, a directory, a glob or a URL.
     """
-    estimator = squeak_dist.SqueakRegressor(**parameters)
+    estimator = _estimator(task, balanced, parameters)
     estimator.check_parameters()
     check_apart("--model", model_path, data)
     check_writable(model_path)
@@ -338,11 +351,25 @@ def fit(
     click.echo(model_path)
 
 
+def _estimator(
+    task: str, balanced: bool, parameters: dict[str, Any]
+) -> squeak_dist.SqueakRegressor | squeak_dist.SqueakClassifier:
+    if task == "classification":
+        weight = "balanced" if balanced else None
+        return squeak_dist.SqueakClassifier(class_weight=weight, **parameters)
+    if balanced:
+        raise InvalidParameterError("--balanced is for classes: add --task classification")
+    return squeak_dist.SqueakRegressor(**parameters)
+
+
 @main.command()
 @click.argument("model_path", metavar="MODEL")
 @click.argument("data")
 @click.option("--out", required=True, metavar="PATH", help="Directory or URL to write to.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@click.option(
+    "--probabilities", is_flag=True, help="Of a classifier: write these, one column per class."
+)
 @_cluster_options
 @_plain_errors
 def predict(
@@ -350,6 +377,7 @@ def predict(
     data: str,
     out: str,
     overwrite: bool,
+    probabilities: bool,
     scheduler: str | None,
     workers: int | None,
     quiet: bool,
@@ -361,12 +389,22 @@ def predict(
     check_apart("--out", out, data, model_path)
     check_free(out, overwrite=overwrite)
     model = squeak_dist.load(model_path)
-    predictions = model.predict(read_parquet(data))
-    frame = predictions.to_frame() if predictions.ndim == 1 else predictions
+    frame = _predicted(model, read_parquet(data), probabilities)
     # The workers end first, so that none still writes to what is swapped or removed.
     with replacing(out, overwrite=overwrite) as place, connected(scheduler, workers) as client:
         compute_with_bar(frame.to_parquet(place, compute=False), client, quiet=quiet)
     click.echo(out)
+
+
+def _predicted(model: Any, data: Any, probabilities: bool) -> Any:
+    """Return predictions as a lazy frame whose columns have names of text."""
+    if probabilities:
+        if not isinstance(model, squeak_dist.SqueakClassifier):
+            raise InvalidParameterError("--probabilities are of a classifier, but this is none")
+        shares = model.predict_proba(data)
+        return shares.rename(columns={label: str(label) for label in shares.columns})
+    predictions = model.predict(data)
+    return predictions.to_frame() if predictions.ndim == 1 else predictions
 
 
 @main.command()
@@ -383,7 +421,7 @@ def evaluate(
     workers: int | None,
     quiet: bool,
 ) -> None:
-    """Score MODEL on DATA, beside the mean and linear ridge."""
+    """Score MODEL on DATA, beside the mean (or largest class) and linear ridge."""
     model = squeak_dist.load(model_path)
     frame = read_parquet(data)
     with connected(scheduler, workers) as client:
@@ -429,9 +467,13 @@ def demo(out: Path, seed: int, scheduler: str | None, workers: int | None, quiet
 
 def _facts(model: FittedModel) -> dict[str, Any]:
     report = model.report
+    classes = {} if model.classes is None else {"classes": list(model.classes.labels)}
+    names = model.target_names if model.classes is None else (model.classes.target,)
     return {
+        "task": report["task"],
         "kernel": str(model.kernel),
-        "target": list(model.target_names),
+        "target": list(names),
+        **classes,
         "features": list(model.encoding.feature_names),
         "encoded_features": model.encoding.n_features,
         "rows_fitted": report["rows_fitted"],
@@ -452,14 +494,19 @@ def _facts(model: FittedModel) -> dict[str, Any]:
 
 def _summary(model: FittedModel) -> str:
     facts = _facts(model)
-    shown = facts | {
-        "target": ", ".join(facts["target"]),
-        "features": _shortened(facts["features"]),
-        "train_rmse": ", ".join(f"{v:.6g}" for v in facts["train_rmse"]),
-        "target_std": ", ".join(f"{v:.6g}" for v in facts["target_std"]),
-        "seconds": ", ".join(f"{k} {v:.1f}" for k, v in facts["seconds"].items()),
-        "peak_worker_bytes": f"{facts['peak_worker_bytes'] / 2**20:,.0f} MiB",
-    }
+    classes = {"classes": _shortened(list(map(str, facts.get("classes", []))))}
+    shown = (
+        facts
+        | (classes if "classes" in facts else {})
+        | {
+            "target": ", ".join(facts["target"]),
+            "features": _shortened(facts["features"]),
+            "train_rmse": _shortened([f"{v:.6g}" for v in facts["train_rmse"]]),
+            "target_std": _shortened([f"{v:.6g}" for v in facts["target_std"]]),
+            "seconds": ", ".join(f"{k} {v:.1f}" for k, v in facts["seconds"].items()),
+            "peak_worker_bytes": f"{facts['peak_worker_bytes'] / 2**20:,.0f} MiB",
+        }
+    )
     return "\n".join(
         f"{name.replace('_', ' '):>20}  {f'{v:.6g}' if isinstance(v, float) else v}"
         for name, v in shown.items()

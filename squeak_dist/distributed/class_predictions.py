@@ -113,9 +113,9 @@ def _mapped(model: FittedModel, outputs: Any, rule: _Rule, meta: Any, width: int
         return frame.map_partitions(_map_frame, shared, rule, holes, meta, meta=meta)
     if not isinstance(outputs, da.Array):
         return rule(classes, np.asarray(outputs), holes)
-    dtype = np.float64 if width or rule is _odds else classes.decoded(np.array([0]), holes=holes)
     outputs = outputs.rechunk({1: -1}) if outputs.ndim == 2 else outputs
-    shape: dict[str, Any] = {"dtype": getattr(dtype, "dtype", dtype)}
+    example = rule(classes, np.zeros((1, outputs.shape[1] if outputs.ndim == 2 else 1)), holes)
+    shape: dict[str, Any] = {"dtype": example.dtype, "meta": example[:0]}
     if width is not None:
         shape["chunks"] = (outputs.chunks[0], (width,))
     if (width is None) != (outputs.ndim == 1):

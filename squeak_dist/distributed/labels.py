@@ -173,7 +173,7 @@ def _coded(y: Any, classes: Classes | None) -> Any:
     if isinstance(y, dd.Series):
         return y.map_partitions(_code_series, shared, meta=(y.name, "f8"))
     if isinstance(y, da.Array):
-        return da.map_blocks(_codes, y, classes=shared, dtype=np.float64)
+        return da.map_blocks(_codes, y, classes=shared, dtype=np.float64, meta=np.empty(0))
     if isinstance(y, pd.Series):
         return _code_series(y, classes)
     return _codes(y, classes)

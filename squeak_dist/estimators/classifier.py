@@ -349,7 +349,7 @@ def column_named(X: Any, name: str) -> Any:
 
 
 def _warn_of_column(y: Any) -> None:
-    shape = np.shape(y) if not hasattr(y, "ndim") else y.shape
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     if len(shape) == 2 and shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Please change the shape "

@@ -73,10 +73,11 @@ def fit_tables(
     model = FittedModel(
         kernel=plan.kernel,
         dictionary=dictionary,
-        coefficients=solution.coefficients,
-        slopes=solution.slopes,
+        # In C order, as they come out of a store: a product's last bits depend on it.
+        coefficients=np.ascontiguousarray(solution.coefficients),
+        slopes=np.ascontiguousarray(solution.slopes),
         column_range=solution.column_range,
-        linear_coefficients=solution.baseline,
+        linear_coefficients=np.ascontiguousarray(solution.baseline),
         noise_variance=solution.noise_variance,
         posterior=packed(solution.posterior, plan.encoding.dtype),
         target_mean=plan.target_mean,

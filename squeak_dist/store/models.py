@@ -201,11 +201,22 @@ def _model_attributes(model: FittedModel, encoding: Mapping[str, Any]) -> dict[s
         **{k: v.item() if isinstance(v, np.generic) else v for k, v in scalars.items()},
         "kernel": kernel_config(model.kernel),
         "task": report.get("task"),
-        "classes": None if model.classes is None else model.classes.to_config(),
+        **_class_attributes(model),
         "feature_names": list(model.encoding.feature_names),
         "encoding": encoding,
         "report": report,
     }
+
+
+def _class_attributes(model: FittedModel) -> dict[str, Any]:
+    """Return the labels in the open, and what else is known of them."""
+    config = {"labels": None} if model.classes is None else model.classes.to_config()
+    return {"classes": config.pop("labels"), "labelling": config or None}
+
+
+def _restored_classes(attributes: Mapping[str, Any]) -> Classes | None:
+    labels, config = attributes["classes"], attributes.get("labelling")
+    return None if config is None else Classes.from_config({"labels": labels, **config})
 
 
 def _restored_model(
@@ -221,14 +232,13 @@ def _restored_model(
         for name, array in arrays.items()
         if name.startswith("encoding/")
     }
-    classes = attributes.get("classes")
     return FittedModel(
         **parts,
         kernel=_restored_kernel(attributes["kernel"], kernel),
         dictionary=Dictionary(**columns, gamma=attributes["gamma"], qbar=attributes["qbar"]),
         encoding=FeatureEncoding.from_config(attributes["encoding"], encoding_arrays),
         report=attributes["report"],
-        classes=None if classes is None else Classes.from_config(classes),
+        classes=_restored_classes(attributes),
     )
 
 
