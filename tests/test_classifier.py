@@ -19,6 +19,7 @@ import sklearn
 from click.testing import CliRunner
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score_loss, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -28,6 +29,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import squeak_dist
 from squeak_dist import SqueakClassifier, SqueakRegressor
+from squeak_dist.calibration import fit_link
 from squeak_dist.classes import indicate
 from squeak_dist.cli import main
 from squeak_dist.distributed import class_source, labelled
@@ -295,6 +297,32 @@ def test_it_is_the_regression_on_indicators():
     same = SqueakRegressor(**FEW).fit(X, np.where(codes[:, None] == np.arange(3), 1.0, -1.0))
     np.testing.assert_array_equal(model.dual_coef_, same.dual_coef_)
     np.testing.assert_array_equal(model.component_indices_, same.component_indices_)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_link_is_fitted_on_left_out_scores(weighted):
+    """Against 50 fits of scikit-learn's KernelRidge, each without one row."""
+    X, codes = made(50)
+    X, y = X.to_numpy() - X.to_numpy().mean(axis=0), 2.0 * np.eye(3)[codes] - 1
+    weights = np.linspace(0.5, 2, 50) if weighted else np.ones(50)
+    model = SqueakClassifier(
+        mu=0.5, gamma=1e-12, length_scale=1.0, linear_part=False, dtype="float64"
+    ).fit(X, codes, weights if weighted else None)
+    assert len(model.dictionary_) == 50
+    mean = np.average(y, axis=0, weights=weights)
+    left_out = np.empty((50, 3))
+    for i in range(50):
+        rest = np.delete(np.arange(50), i)
+        exact = KernelRidge(alpha=0.5, kernel="rbf", gamma=0.5)
+        exact.fit(X[rest], y[rest] - mean, sample_weight=weights[rest])
+        left_out[i] = exact.predict(X[[i]])[0] + mean
+    expected = fit_link(left_out, codes, weights)
+    found = model.model_.classes.link
+    np.testing.assert_allclose(
+        found.log_odds(left_out), expected.log_odds(left_out), rtol=1e-3, atol=1e-3
+    )
+    inside = fit_link(model.model_.predict_encoded(X), codes, weights)
+    assert not np.allclose(inside.log_odds(left_out), expected.log_odds(left_out), atol=0.1)
 
 
 def test_probabilities_are_calibrated_on_held_out_rows():
