@@ -321,7 +321,8 @@ def parameters_of(member: object) -> list[str]:
         return [name for name in names if name not in {"self", "cls"}]
     if is_dataclass(member):
         return [field.name for field in fields(member) if field.init]
-    if "__init__" in vars(member) and not getattr(member, "_is_protocol", False):
+    ours = str(getattr(member.__init__, "__module__", "")).startswith("squeak_dist.")
+    if ours and not getattr(member, "_is_protocol", False):  # inherited ones too
         return list(inspect.signature(member.__init__).parameters)[1:]
     return []
 
