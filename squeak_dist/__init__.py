@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from squeak_dist._version import __version__
 
 if TYPE_CHECKING:
+    from squeak_dist.distributed import ClassEvaluation as ClassEvaluation
     from squeak_dist.distributed import Evaluation as Evaluation
+    from squeak_dist.estimators import SqueakClassifier as SqueakClassifier
     from squeak_dist.estimators import SqueakPCA as SqueakPCA
     from squeak_dist.estimators import SqueakRegressor as SqueakRegressor
     from squeak_dist.estimators import SqueakTransformer as SqueakTransformer
@@ -33,9 +35,11 @@ _HOMES = {
     "fit": "estimators",
     "load": "estimators",
     "remove_checkpoint": "estimators",
+    "SqueakClassifier": "estimators",
     "SqueakRegressor": "estimators",
     "SqueakTransformer": "estimators",
     "SqueakPCA": "estimators",
+    "ClassEvaluation": "distributed",
     "Evaluation": "distributed",
     "Kernel": "kernels",
     "RBF": "kernels",

@@ -129,7 +129,7 @@ def _float_column(series: pd.Series[Any], role: str) -> Float64Array:
         raise ColumnTypeError(
             f"the {role} {series.name!r} is {kind_name(column.kind)} (dtype {series.dtype}); "
             f"expected numbers"
-            + ("; for classes, encode them as numbers first" if role == "target" else "")
+            + ("; for classes use SqueakClassifier" if role == "target" else "")
         )
     return np.array(column.numbers, dtype=np.float64)
 

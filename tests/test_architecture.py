@@ -25,11 +25,11 @@ ROOT = Path(squeak_dist.__file__).parent
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
     {"errors", "_typing", "_version"},
-    {"_floats", "columns", "moments"},
+    {"_floats", "columns", "moments", "calibration"},
     {"kernels", "linalg", "dictionary", "merge_tree", "validation", "datasets"},
     {"table", "column_profile", "column_encoding"},
-    {"row_sample", "row_encoder"},
-    {"profile"},
+    {"row_sample", "row_encoder", "classes"},
+    {"profile", "label_counts"},
     {"profile_checks"},
     {"leverage", "nystrom", "encoding"},
     {"encoding_rules", "ridge_path"},
@@ -56,7 +56,7 @@ HOMES = {
 MATHEMATICS = {
     *("_typing", "_floats", "errors", "kernels", "linalg", "dictionary", "merge_tree"),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
-    *("ridge_path", "principal"),
+    *("ridge_path", "principal", "calibration"),
 }
 
 
@@ -333,7 +333,8 @@ def parameters_of(member: object) -> list[str]:
         return [name for name in names if name not in {"self", "cls"}]
     if is_dataclass(member):
         return [field.name for field in fields(member) if field.init]
-    if "__init__" in vars(member) and not getattr(member, "_is_protocol", False):
+    ours = str(getattr(member.__init__, "__module__", "")).startswith("squeak_dist.")
+    if ours and not getattr(member, "_is_protocol", False):  # inherited ones too
         return list(inspect.signature(member.__init__).parameters)[1:]
     return []
 

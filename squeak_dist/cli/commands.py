@@ -135,6 +135,17 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
 )
 @click.option("--sample-weight", metavar="COLUMN", help="Column of sample weights.")
 @click.option(
+    "--task",
+    type=click.Choice(["regression", "classification"]),
+    default="regression",
+    metavar="NAME",
+    show_default=True,
+    help="regression of numbers, or classification of labels.",
+)
+@click.option(
+    "--balanced", is_flag=True, help="In classification: all classes of the same weight."
+)
+@click.option(
     "--kernel",
     type=click.Choice(list(BUILTIN_KERNELS)),
     default="rbf",
@@ -239,6 +250,8 @@ def fit(
     model_path: str,
     features: str | None,
     sample_weight: str | None,
+    task: str,
+    balanced: bool,
     checkpoint: str | None,
     remove_checkpoint: bool,
     cluster: Place,
@@ -249,7 +262,7 @@ def fit(
 
     DATA is parquet: a file, a directory, a glob or a URL.
     """
-    estimator = squeak_dist.SqueakRegressor(**parameters)
+    estimator = _estimator(task, balanced, parameters)
     estimator.check_parameters()
     check_apart("--model", model_path, data)
     check_writable(model_path)
@@ -277,11 +290,25 @@ def fit(
     click.echo(model_path)
 
 
+def _estimator(
+    task: str, balanced: bool, parameters: dict[str, Any]
+) -> squeak_dist.SqueakRegressor | squeak_dist.SqueakClassifier:
+    if task == "classification":
+        weight = "balanced" if balanced else None
+        return squeak_dist.SqueakClassifier(class_weight=weight, **parameters)
+    if balanced:
+        raise InvalidParameterError("--balanced is for classes: add --task classification")
+    return squeak_dist.SqueakRegressor(**parameters)
+
+
 @main.command()
 @click.argument("model_path", metavar="MODEL")
 @click.argument("data")
 @click.option("--out", required=True, metavar="PATH", help="Directory or URL to write to.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@click.option(
+    "--probabilities", is_flag=True, help="Of a classifier: write these, one column per class."
+)
 @cluster_options
 @_plain_errors
 def predict(
@@ -289,6 +316,7 @@ def predict(
     data: str,
     out: str,
     overwrite: bool,
+    probabilities: bool,
     cluster: Place,
     quiet: bool,
 ) -> None:
@@ -299,13 +327,23 @@ def predict(
     check_apart("--out", out, data, model_path)
     check_free(out, overwrite=overwrite)
     model = _load_predictor(model_path)
-    predictions = model.predict(read_parquet(data))
-    frame = predictions.to_frame() if predictions.ndim == 1 else predictions
+    frame = _predicted(model, read_parquet(data), probabilities)
     frame = frame.map_partitions(name_index, list(frame.columns), enforce_metadata=False)
     # The workers end first, so that none still writes to what is swapped or removed.
     with replacing(out, overwrite=overwrite) as place, connected(cluster) as client:
         compute_with_bar(frame.to_parquet(place, compute=False), client, quiet=quiet)
     click.echo(out)
+
+
+def _predicted(model: Any, data: Any, probabilities: bool) -> Any:
+    """Return predictions as a lazy frame whose columns have names of text."""
+    if probabilities:
+        if not isinstance(model, squeak_dist.SqueakClassifier):
+            raise InvalidParameterError("--probabilities are of a classifier, but this is none")
+        shares = model.predict_proba(data)
+        return shares.rename(columns={label: str(label) for label in shares.columns})
+    predictions = model.predict(data)
+    return predictions.to_frame() if predictions.ndim == 1 else predictions
 
 
 @main.command()
@@ -321,7 +359,7 @@ def evaluate(
     cluster: Place,
     quiet: bool,
 ) -> None:
-    """Score MODEL on DATA, beside the mean and linear ridge."""
+    """Score MODEL on DATA, beside the mean (or largest class) and linear ridge."""
     model = _load_predictor(model_path)
     frame = read_parquet(data)
     with connected(cluster) as client:
@@ -377,9 +415,13 @@ def _load_predictor(path: str) -> Any:
 
 def _facts(model: FittedModel) -> dict[str, Any]:
     report = model.report
+    classes = {} if model.classes is None else {"classes": list(model.classes.labels)}
+    names = model.target_names if model.classes is None else (model.classes.target,)
     return {
+        "task": report["task"],
         "kernel": str(model.kernel),
-        "target": list(model.target_names),
+        "target": list(names),
+        **classes,
         "features": list(model.encoding.feature_names),
         "encoded_features": model.encoding.n_features,
         "rows_fitted": report["rows_fitted"],
@@ -400,14 +442,19 @@ def _facts(model: FittedModel) -> dict[str, Any]:
 
 def _summary(model: FittedModel) -> str:
     facts = _facts(model)
-    shown = facts | {
-        "target": ", ".join(facts["target"]),
-        "features": _shortened(facts["features"]),
-        "train_rmse": ", ".join(f"{v:.6g}" for v in facts["train_rmse"]),
-        "target_std": ", ".join(f"{v:.6g}" for v in facts["target_std"]),
-        "seconds": ", ".join(f"{k} {v:.1f}" for k, v in facts["seconds"].items()),
-        "peak_worker_bytes": f"{facts['peak_worker_bytes'] / 2**20:,.0f} MiB",
-    }
+    classes = {"classes": _shortened(list(map(str, facts.get("classes", []))))}
+    shown = (
+        facts
+        | (classes if "classes" in facts else {})
+        | {
+            "target": ", ".join(facts["target"]),
+            "features": _shortened(facts["features"]),
+            "train_rmse": _shortened([f"{v:.6g}" for v in facts["train_rmse"]]),
+            "target_std": _shortened([f"{v:.6g}" for v in facts["target_std"]]),
+            "seconds": ", ".join(f"{k} {v:.1f}" for k, v in facts["seconds"].items()),
+            "peak_worker_bytes": f"{facts['peak_worker_bytes'] / 2**20:,.0f} MiB",
+        }
+    )
     return "\n".join(
         f"{name.replace('_', ' '):>20}  {f'{v:.6g}' if isinstance(v, float) else v}"
         for name, v in shown.items()

@@ -5,6 +5,12 @@ dictionaries and partial sums only. Nothing is scattered and nothing is kept on
 a worker outside Dask's own results, so that a lost worker costs time alone.
 """
 
+from squeak_dist.distributed.class_predictions import (
+    predict_labels,
+    predict_log_odds,
+    predict_probabilities,
+)
+from squeak_dist.distributed.class_scores import ClassEvaluation, ClassScore, evaluate_classes
 from squeak_dist.distributed.executor import (
     DaskExecutor,
     Progress,
@@ -19,6 +25,7 @@ from squeak_dist.distributed.features import (
     is_lazy,
     transform_collection,
 )
+from squeak_dist.distributed.labels import Labelled, class_source, labelled
 from squeak_dist.distributed.predictions import (
     RowOutput,
     as_fitted,
@@ -41,8 +48,11 @@ from squeak_dist.distributed.sources import (
 )
 
 __all__ = [
+    "ClassEvaluation",
+    "ClassScore",
     "DaskExecutor",
     "Evaluation",
+    "Labelled",
     "Progress",
     "RowOutput",
     "Score",
@@ -51,17 +61,23 @@ __all__ = [
     "active_executor",
     "as_fitted",
     "as_rows",
+    "class_source",
     "deviation_collection",
+    "evaluate_classes",
     "evaluate_source",
     "extend_source",
     "fit_components_source",
     "fit_features_source",
     "fit_source",
     "is_lazy",
+    "labelled",
     "map_rows",
     "novelty_collection",
     "predict_collection",
     "predict_frame",
+    "predict_labels",
+    "predict_log_odds",
+    "predict_probabilities",
     "predict_rows",
     "read_features",
     "read_parquet",

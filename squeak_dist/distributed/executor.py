@@ -17,6 +17,7 @@ from distributed import Client, KilledWorker, default_client, get_worker, worker
 from distributed.comm import CommClosedError
 
 from squeak_dist.checkpoint import Vault
+from squeak_dist.classes import Classes
 from squeak_dist.distributed.failures import Guarded, value_of
 from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.on_ray import RAY, RayExecutor
@@ -301,6 +302,7 @@ def fit_source(
     client: Client | str | None = None,
     progress: Progress | None = None,
     checkpoint: Vault | None = None,
+    classes: Classes | None = None,
 ) -> FittedModel:
     """Fit a model to a source on a cluster, or on local threads.
 
@@ -316,6 +318,8 @@ def fit_source(
         Called with (stage, tasks done, tasks in all).
     checkpoint : Vault, optional
         Where finished parts are kept, and found by a second fit.
+    classes : Classes, optional
+        What the ±1 columns of the target stand for.
 
     Raises
     ------
@@ -341,6 +345,7 @@ def fit_source(
             target_names=source.target_names,
             single_output=source.single_output,
             unnamed_features=source.unnamed_features,
+            classes=classes,
         )
 
 

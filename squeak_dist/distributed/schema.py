@@ -201,5 +201,5 @@ def _check_number(role: str, name: str, dtype: Any) -> None:
     if kind not in ("numeric", "boolean"):
         raise ColumnTypeError(
             f"the {role} {name!r} is {kind_name(kind)} (dtype {dtype}), but must be numbers"
-            + ("; for classes, encode them as numbers first" if role == "target" else "")
+            + ("; for classes use SqueakClassifier" if role == "target" else "")
         )

@@ -124,7 +124,7 @@ def _score_sums(model: FittedModel, table: Table) -> Float64Array:
     model, linear and mean. Means and deviations are merged, not raw sums, so a
     shifted target loses nothing.
     """
-    _check_values(table, model.target_names)
+    check_values(table, model.target_names)
     X, kept = model.encoding.encode(table.features)
     y = table.targets[kept]
     weights = np.ones(len(y)) if table.weights is None else table.weights[kept]
@@ -144,8 +144,14 @@ def _score_sums(model: FittedModel, table: Table) -> Float64Array:
     return np.array([total * ones, len(y) * ones, mean, *squares])
 
 
-def _check_values(table: Table, target_names: tuple[str, ...]) -> None:
-    """Refuse what the fit refuses too; rows without a target are only left out."""
+def check_values(table: Table, target_names: tuple[str, ...]) -> None:
+    """Refuse what the fit refuses too; rows without a target are only left out.
+
+    Raises
+    ------
+    InfiniteValuesError, MissingValuesError, InvalidParameterError
+        For infinite targets or weights, and for missing or negative weights.
+    """
     infinite = [
         (f"the target {name!r}", int(np.isinf(column).sum()))
         for name, column in zip(target_names, table.targets.T, strict=True)

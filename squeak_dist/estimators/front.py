@@ -13,6 +13,7 @@ from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed import Progress
 from squeak_dist.errors import UnknownParameterError
 from squeak_dist.estimators.base import SqueakEstimator, adopt
+from squeak_dist.estimators.classifier import SqueakClassifier
 from squeak_dist.estimators.pca import SqueakPCA
 from squeak_dist.estimators.regressor import SqueakRegressor
 from squeak_dist.estimators.transformer import SqueakTransformer
@@ -147,7 +148,7 @@ def load(
 
     Returns
     -------
-    SqueakRegressor, SqueakTransformer or SqueakPCA
+    SqueakRegressor, SqueakClassifier, SqueakTransformer or SqueakPCA
         As it was saved, ready to give the same bits; its parameters are those of the fit
         as far as the store knows them.
 
@@ -179,4 +180,9 @@ def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
         return SqueakPCA(n_components=model.n_outputs, **parameters)
     if isinstance(model, FeatureModel):
         return SqueakTransformer(**parameters)
-    return SqueakRegressor(mu=model.mu, **parameters)
+    parameters["mu"] = model.mu
+    if model.classes is None:
+        return SqueakRegressor(**parameters)
+    given = model.report.get("class_weights")
+    weights = dict(zip(model.classes.labels, given, strict=True)) if given else None
+    return SqueakClassifier(class_weight=weights, **parameters)

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.model import FittedModel, packed
+from squeak_dist.stages.classifying import classified
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
 from squeak_dist.stages.learning import Learned, dictionary_report, learn_dictionary
@@ -28,6 +30,7 @@ def fit_tables(
     target_names: tuple[str, ...],
     single_output: bool,
     unnamed_features: bool = False,
+    classes: Classes | None = None,
 ) -> FittedModel:
     """Fit a model to the partitions of a table.
 
@@ -47,6 +50,8 @@ def fit_tables(
         Whether predictions are one-dimensional.
     unnamed_features : bool, default False
         Whether the features came as an array.
+    classes : Classes, optional
+        What the ±1 columns of the target stand for.
 
     Returns
     -------
@@ -68,7 +73,7 @@ def fit_tables(
     plan, dictionary = learned.plan, learned.root.dictionary
     solution = _solve(executor, learned, parameters, len(schema.targets))
     learned.clock.lap("solve")
-    return _model_of(
+    model = _model_of(
         plan,
         dictionary,
         solution,
@@ -78,6 +83,7 @@ def fit_tables(
         unnamed_features=unnamed_features,
         report=dictionary_report(learned) | _solve_report(learned, solution),
     )
+    return model if classes is None else classified(model, classes, learned.profile.sample)
 
 
 def fit_stream(
@@ -125,10 +131,11 @@ def _model_of(
     return FittedModel(
         kernel=plan.kernel,
         dictionary=dictionary,
-        coefficients=solution.coefficients,
-        slopes=solution.slopes,
+        # In C order, as they come out of a store: a product's last bits depend on it.
+        coefficients=np.ascontiguousarray(solution.coefficients),
+        slopes=np.ascontiguousarray(solution.slopes),
         column_range=solution.column_range,
-        linear_coefficients=solution.baseline,
+        linear_coefficients=np.ascontiguousarray(solution.baseline),
         noise_variance=solution.noise_variance,
         posterior=packed(solution.posterior, plan.encoding.dtype),
         target_mean=plan.target_mean,
