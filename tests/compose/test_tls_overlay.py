@@ -18,6 +18,7 @@ pytest.importorskip("cryptography")
 TOP = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.docker,
+    pytest.mark.timeout(1800),  # with the image, on a busy machine
     pytest.mark.skipif(bool(containers.missing()), reason=str(containers.missing())),
     pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0,
                        reason="only root may give the certificates to the image's user"),

@@ -1,7 +1,4 @@
-"""The SLURM and PBS files: real schedulers and workers, started through a queue.
-
-Through a real SLURM where one answers, else through fake_queue.py.
-"""
+"""The SLURM and PBS files: real schedulers and workers, started through fake_queue.py."""
 
 from __future__ import annotations
 
