@@ -173,14 +173,15 @@ class Trusting(DaskExecutor):
 
 
 def forced() -> None:
-    """The same kind of fit without the projection: every row is kept, by a tiny γ."""
-    source = read_source(read_parquet(TABLE), target="y")
+    """The same kind of fit without the projection: γ keeps every row, one merge takes all."""
+    frame = read_parquet(TABLE).map_partitions(pd.DataFrame.head, 700)
+    source = read_source(frame, target="y")
     with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=30) as client:
         fit_tables(
             Trusting(client),
             source.tables,
             source.schema,
-            FitParameters(gamma=1e-6, mu=0.05, max_dictionary=None),
+            FitParameters(gamma=1e-6, mu=0.05, max_dictionary=None, fan_in=8),
             target_names=source.target_names,
             single_output=source.single_output,
         )

@@ -184,12 +184,20 @@ def test_workers_of_another_version_are_refused(healthy, tmp_path):
     assert not any(event["event"] == "progress" for event in job.events)
 
 
+def fits_at_work(event):
+    """Return the fits whose tasks the workers run: their keys are squeak-TASK-FIT-NUMBER."""
+    if event["event"] != "processing":
+        return set()
+    keys = [key for keys in event["workers"].values() for key in keys]
+    return {key.rsplit("-", 2)[1] for key in keys if key.startswith("squeak-")}
+
+
 def test_a_restarted_scheduler(healthy, reference):
     """The fit ends with an error of ours, writes nothing, and the cluster lives on."""
     command = ("squeak-dist", "fit", "/data/table", "--target", "y", "--model", "/data/lost.zarr",
                "--gamma", "300")  # fmt: skip
     with running(healthy.job("fit")) as job, running(healthy.job(*command, script=None)) as cli:
-        job.wait_for_task("chain-step")
+        job.wait_until(lambda event: len(fits_at_work(event)) == 2)
         run("docker", "restart", "--time", "1", healthy.scheduler)
         code, last = job.end()
         assert code == 1
