@@ -354,6 +354,20 @@ def test_a_removed_checkpoint_leaves_nothing(tmp_path):
     assert not (tmp_path / "ck").exists()
 
 
+def test_a_relative_path_is_one_place_for_all(tmp_path, monkeypatch):
+    """Workers may have another working directory than the client."""
+    monkeypatch.chdir(tmp_path)
+
+    def elsewhere(stage, done, total):
+        if stage == "profile":
+            os.chdir("/")
+
+    fit(table(), "ck", progress=elsewhere)
+    assert {p.name.partition("-")[0] for p in (tmp_path / "ck" / "values").iterdir()} == {
+        "chain_step", "solve_task", "profile_task",
+    }  # fmt: skip
+
+
 def test_what_a_start_that_was_killed_left_is_no_hindrance(tmp_path):
     (tmp_path / "manifest.json.tmp-0badcafe").write_text("{")
     fit(table(), tmp_path)

@@ -12,7 +12,7 @@ from squeak_dist.checkpoint.manifest import (
     open_checkpoint,
     remove_checkpoint,
 )
-from squeak_dist.checkpoint.vault import UnusableValueError, Vault
+from squeak_dist.checkpoint.vault import UnusableValueError, Vault, vault_at
 
 __all__ = [
     "CHECKPOINT_FORMAT",
@@ -27,4 +27,5 @@ __all__ = [
     "mismatch",
     "open_checkpoint",
     "remove_checkpoint",
+    "vault_at",
 ]

@@ -29,7 +29,15 @@ from squeak_dist.store.groups import (
     read_array,
     write_group,
 )
-from squeak_dist.store.places import Place, discard, locate, make_parent, opened
+from squeak_dist.store.places import (
+    PathLike,
+    Place,
+    StorageOptions,
+    discard,
+    locate,
+    make_parent,
+    opened,
+)
 from squeak_dist.store.plain import attributes_checksum, strict
 
 VALUE_FORMAT = "squeak_dist-checkpoint_value"
@@ -220,6 +228,20 @@ def _write_zip(path: str, attributes: Mapping[str, Any], arrays: Arrays) -> None
             store.close()
         raise
     store.close()
+
+
+def vault_at(path: PathLike, storage_options: StorageOptions) -> Vault:
+    """Return the vault at a path or URL; a local path is made absolute, as for all workers.
+
+    Raises
+    ------
+    CheckpointError
+        If the path names no place, or its protocol is not known.
+    """
+    with checkpoint_errors("use the checkpoint", path):
+        url, options = os.fspath(path), dict(storage_options or {})
+        place = locate(url, options)
+        return Vault(place.url if place.local else url, options)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils import check_random_state
 
 from squeak_dist._typing import FloatArray
-from squeak_dist.checkpoint import Vault
+from squeak_dist.checkpoint import Vault, vault_at
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.errors import InvalidParameterError, SqueakError
 from squeak_dist.kernels import Kernel
@@ -91,7 +90,7 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
                 "a fit with a checkpoint needs an integer random_state: any other draws another "
                 "seed when the fit goes on"
             )
-        return Vault(os.fspath(checkpoint), dict(options or {}))
+        return vault_at(checkpoint, options)
 
     def _fitted(self) -> Any:
         if not hasattr(self, "model_"):

@@ -9,7 +9,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from squeak_dist import checkpoint as checkpoints
-from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed import Progress
 from squeak_dist.errors import UnknownParameterError
 from squeak_dist.estimators.base import SqueakEstimator, adopt
@@ -126,7 +125,7 @@ def remove_checkpoint(
     CheckpointError
         If there is no checkpoint, or it cannot be removed.
     """
-    checkpoints.remove_checkpoint(Vault(os.fspath(path), dict(storage_options or {})))
+    checkpoints.remove_checkpoint(checkpoints.vault_at(path, storage_options))
 
 
 def load(

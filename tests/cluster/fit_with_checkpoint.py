@@ -24,8 +24,8 @@ def main(data: str, checkpoint: str, model: str, solver: str) -> None:
         if done:
             print(stage, done, flush=True)
 
-    options = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
-    with LocalCluster(n_workers=2, **options) as cluster, Client(cluster) as client:
+    options = {"threads_per_worker": 2, "dashboard_address": None, "silence_logs": 50}
+    with LocalCluster(n_workers=1, **options) as cluster, Client(cluster) as client:
         fitted = squeak_dist.fit(
             data, target="y", solver=solver, max_dictionary=150, mu=0.05,
             checkpoint=checkpoint, client=client, progress=note,
