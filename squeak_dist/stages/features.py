@@ -103,10 +103,12 @@ def fit_components(
 
     Parameters
     ----------
-    executor, tables, parameters, unnamed_features
+    executor, tables, parameters
         As in :func:`fit_features`.
     n_components : int or None
         How many; None for all.
+    unnamed_features : bool, default False
+        Whether the features came as an array.
 
     Returns
     -------
