@@ -421,7 +421,7 @@ def evaluate(
     workers: int | None,
     quiet: bool,
 ) -> None:
-    """Score MODEL on DATA, beside the mean (or largest class) and linear ridge."""
+    """Score MODEL on DATA, beside a constant and linear ridge."""
     model = squeak_dist.load(model_path)
     frame = read_parquet(data)
     with connected(scheduler, workers) as client:
