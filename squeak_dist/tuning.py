@@ -135,7 +135,8 @@ def choose_gamma(
     spectrum : SampleSpectrum
         Of the sample.
     targets : ndarray of float64, shape (s, k)
-        Targets of the sample, for μ where it is not given.
+        Targets of the sample, for μ where it is not given. Without any (k = 0) the
+        budget alone decides: γ is as small as the size and the rounding allow.
     mu : float, optional
         Ridge penalty; chosen by GCV on the sample by default.
     epsilon, qbar, max_dictionary
@@ -144,9 +145,10 @@ def choose_gamma(
         Smallest residual that the map can tell from rounding. A γ so small that
         such residuals alone would fill the dictionary is of no use.
     """
-    wanted = spectrum.mu(targets) if mu is None else mu
+    if mu is None:
+        mu = spectrum.mu(targets) if targets.shape[1] else 0.0
     noise = 0.5 * resolution * qbar * spectrum.rows / (max_dictionary or spectrum.rows)
-    wanted = max(wanted, noise)
+    wanted = max(mu, noise) or 1.0
 
     def size(gamma: float) -> float:
         return spectrum.dictionary_size(gamma, epsilon, qbar)

@@ -33,12 +33,12 @@ LAYERS = [
     {"profile_checks"},
     {"leverage", "nystrom", "encoding"},
     {"encoding_rules", "ridge_path"},
-    {"model"},
-    {"squeak", "solvers", "conjugate_gradients", "samplers", "store", "checkpoint"},
-    {"tuning"},
+    {"model", "feature_model"},
+    {"squeak", "solvers", "conjugate_gradients", "samplers", "store"},
+    {"tuning", "checkpoint", "principal"},
     {"stages"},
     {"distributed", "report"},
-    {"estimators"},
+    {"estimators", "model_selection"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -51,11 +51,12 @@ HOMES = {
     "bokeh": {"report"},
     "sklearn": {"estimators", "samplers", "datasets", "report", "cli"},
     "click": {"cli"},
+    "ray": {"distributed"},
 }
 MATHEMATICS = {
     *("_typing", "_floats", "errors", "kernels", "linalg", "dictionary", "merge_tree"),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
-    *("ridge_path", "calibration"),
+    *("ridge_path", "principal", "calibration"),
 }
 
 
@@ -199,6 +200,17 @@ def test_importing_the_package_imports_nothing_heavy():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+def test_ray_is_imported_in_one_file_and_only_when_it_is_asked_for():
+    assert [m.name for m in MODULES if "ray" in imported_roots(m)] == [
+        "squeak_dist.distributed.on_ray"
+    ]
+    script = "import sys, squeak_dist.cli; print('ray' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
 
 
 def test_the_face_is_complete():

@@ -6,19 +6,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from dask.delayed import delayed
 from distributed import Client
 from scipy.special import softmax
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes
-from squeak_dist.distributed.executor import compute
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.scores import check_values
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import DataError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.merge_tree import balanced_levels
 from squeak_dist.model import FittedModel
+from squeak_dist.stages.executors import reduce_tree
 from squeak_dist.table import Table
 
 _SMALLEST = np.finfo(np.float64).eps  # a probability of 0 in a logarithm, as scikit-learn has it
@@ -85,7 +85,7 @@ class ClassEvaluation:
 
 
 def evaluate_classes(
-    model: FittedModel, source: Source, *, client: Client | None = None
+    model: FittedModel, source: Source, *, client: Client | str | None = None
 ) -> ClassEvaluation:
     """Score a classifier on a source in one pass.
 
@@ -105,12 +105,16 @@ def evaluate_classes(
     InfiniteValuesError, MissingValuesError, InvalidParameterError
         For such weights.
     """
-    shared = delayed(model.for_predictions(), traverse=False)
-    leaves = [delayed(_class_sums)(shared, table) for table in source.tables]
-    for level in balanced_levels(len(leaves), 8):
-        leaves = [delayed(sum)([leaves[i] for i in group]) for group in level]
-    total: Float64Array = compute(leaves[0], client)
-    return _evaluation(total)
+    with active_executor(client) as executor:
+        shared = executor.share(model.for_predictions())
+        leaves = [executor.call(_class_sums, shared, table) for table in source.tables]
+        levels = balanced_levels(len(leaves), 8)
+        root = reduce_tree(executor, leaves, levels, lambda nodes, level, index: (_sum, nodes))
+        return _evaluation(executor.gather("scores", root))
+
+
+def _sum(parts: list[Float64Array]) -> Float64Array:
+    return np.sum(parts, axis=0)
 
 
 def _class_sums(model: FittedModel, table: Table) -> Float64Array:

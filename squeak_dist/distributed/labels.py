@@ -21,7 +21,7 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes, indicate
-from squeak_dist.distributed.executor import DaskExecutor, Progress, active_client, check_ready
+from squeak_dist.distributed.executor import Progress, active_executor
 from squeak_dist.distributed.rows import refuse_sparse
 from squeak_dist.distributed.schema import Source, other_targets
 from squeak_dist.distributed.sources import read_parquet, read_source
@@ -34,7 +34,7 @@ from squeak_dist.label_counts import (
     merge_counts,
 )
 from squeak_dist.merge_tree import balanced_levels
-from squeak_dist.stages.executors import reduce_tree
+from squeak_dist.stages.executors import Executor, reduce_tree
 
 _FAN_IN = 8
 _COPIES = 3  # of the ±1 columns of a partition in one task
@@ -209,7 +209,7 @@ def class_source(
     class_weight: Any,
     missing: str,
     *,
-    client: Client | None = None,
+    client: Client | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Source, Classes, Float64Array | None]:
     """Count the labels, and cut the collection into partitions with ±1 columns.
@@ -245,9 +245,7 @@ def class_source(
     -----
     One pass over the column of labels: of parquet no other column is read.
     """
-    with active_client(client) as chosen:
-        check_ready(chosen)
-        executor = DaskExecutor(chosen, progress)
+    with active_executor(client, progress) as executor:
         counts = _counted(executor, found)
         classes = make_classes(counts, found.name, found.column.dtype, missing)
         needed = _COPIES * 8 * len(classes) * counts.largest
@@ -259,7 +257,7 @@ def class_source(
     return _indicated(found.source(classes), classes, weights), classes, weights
 
 
-def _counted(executor: DaskExecutor, found: Labelled) -> LabelCounts:
+def _counted(executor: Executor, found: Labelled) -> LabelCounts:
     column, name = found.column, found.name
     if not is_dask_collection(column):
         return merge_counts([count_labels(column, name)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,19 @@ class Source:
         Whether the target was one column, not a list of one.
     unnamed_features : bool
         Whether the features came as an array, without names.
+    origins : sequence, optional
+        What each table was cut from, or files of all: what tells a checkpoint that the
+        data are the same. See :mod:`~squeak_dist.distributed.identity`.
+    dtypes : mapping of label to dtype, optional
+        Of the columns.
     """
 
     tables: tuple[Any, ...]
     schema: TableSchema
     single_output: bool
     unnamed_features: bool
+    origins: Sequence[Any] = ()
+    dtypes: Mapping[Hashable, Any] = field(default_factory=dict)
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -63,14 +70,19 @@ class Targets:
     single: bool
 
 
+NO_TARGETS = Targets((), (), single=False)
+
+
 def own_targets(target: Any) -> Targets:
-    """Return the targets that are columns of X.
+    """Return the targets that are columns of X; ``NO_TARGETS`` stays what it is.
 
     Raises
     ------
     InvalidParameterError
         For no label, one that is named twice, or no label at all.
     """
+    if isinstance(target, Targets):
+        return target
     if isinstance(target, list):
         labels = _distinct_labels("target", target)
         return Targets(labels, tuple(map(str, labels)), single=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -11,6 +12,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils import check_random_state
 
 from squeak_dist._typing import FloatArray
+from squeak_dist.checkpoint import Vault
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.errors import InvalidParameterError, SqueakError
 from squeak_dist.kernels import Kernel
@@ -23,6 +25,8 @@ class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
 
 class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose ``model_`` is a frozen value with a dictionary in it."""
+
+    _own_parameters: ClassVar[tuple[str, ...]] = ()  # that FitParameters does not have
 
     @property
     def dictionary_(self) -> Dictionary:
@@ -74,8 +78,20 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _parameters(self) -> FitParameters:
         given = self.get_params(deep=False)
-        given.pop("class_weight", None)  # of the labels, not of the fit
+        for name in self._own_parameters:
+            del given[name]
         return FitParameters(seed=_seed(given.pop("random_state")), **given)
+
+    def _vault(self, checkpoint: Any, options: Mapping[str, Any] | None) -> Vault | None:
+        """Return where a fit keeps its finished parts, or None."""
+        if checkpoint is None:
+            return None
+        if not _is_integer(self.get_params(deep=False)["random_state"]):
+            raise InvalidParameterError(
+                "a fit with a checkpoint needs an integer random_state: any other draws another "
+                "seed when the fit goes on"
+            )
+        return Vault(os.fspath(checkpoint), dict(options or {}))
 
     def _fitted(self) -> Any:
         if not hasattr(self, "model_"):
@@ -88,7 +104,7 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _seed(random_state: Any) -> int:
     """Return a seed: the given one, or one drawn."""
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+    if _is_integer(random_state):
         return int(random_state)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
@@ -98,6 +114,10 @@ def _seed(random_state: Any) -> int:
         f"random_state must be an integer ≥ 0, a numpy Generator or RandomState, or None; got "
         f"{random_state!r}"
     )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def adopt(estimator: SqueakEstimator, model: Any) -> None:

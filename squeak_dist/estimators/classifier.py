@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +105,8 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
     ('up', True)
     """
 
+    _own_parameters: ClassVar[tuple[str, ...]] = ("class_weight",)
+
     def __init__(
         self,
         *,
@@ -156,8 +159,10 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         target: Any = None,
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         progress: Progress | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakClassifier:
         """Fit the model.
 
@@ -171,7 +176,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             Weights v ≥ 0 of the squared errors.
         target : label, optional
             Column of X with the labels.
-        features, storage_options, client, progress
+        features, storage_options, client, progress, checkpoint, checkpoint_options
             As in :meth:`SqueakRegressor.fit <squeak_dist.SqueakRegressor.fit>`.
 
         Returns
@@ -189,6 +194,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             For a cluster that cannot do it, before work is submitted.
         """
         parameters = self._parameters()
+        vault = self._vault(checkpoint, checkpoint_options)
         _warn_of_column(y)
         found = labelled(
             X,
@@ -203,7 +209,12 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         )
         try:
             model = fit_source(
-                source, parameters, client=client, progress=progress, classes=classes
+                source,
+                parameters,
+                client=client,
+                progress=progress,
+                checkpoint=vault,
+                classes=classes,
             )
         except ConstantTargetError as error:
             raise DataError(
@@ -278,7 +289,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         target: Any = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
     ) -> ClassEvaluation:
         """Score on test data, beside the most frequent class and a linear ridge regression.
 

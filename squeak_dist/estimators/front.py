@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from squeak_dist import checkpoint as checkpoints
+from squeak_dist.checkpoint import Vault
 from squeak_dist.distributed import Progress
-from squeak_dist.estimators.base import adopt
+from squeak_dist.errors import UnknownParameterError
+from squeak_dist.estimators.base import SqueakEstimator, adopt
 from squeak_dist.estimators.classifier import SqueakClassifier
+from squeak_dist.estimators.pca import SqueakPCA
 from squeak_dist.estimators.regressor import SqueakRegressor
+from squeak_dist.estimators.transformer import SqueakTransformer
+from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
 from squeak_dist.store import load_model
 
 if TYPE_CHECKING:
     from distributed import Client
+
+_OTHER_NAMES = {  # what other libraries call them
+    "alpha": ["mu"],
+    "seed": ["random_state"],
+    "weights": ["sample_weight"],
+    "n_components": ["max_dictionary"],
+    "sigma": ["length_scale"],
+}
 
 
 def fit(
@@ -26,8 +42,10 @@ def fit(
     features: Sequence[Hashable] | None = None,
     sample_weight: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-    client: Client | None = None,
+    client: Client | str | None = None,
     progress: Progress | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> SqueakRegressor:
     """Fit a kernel ridge regression to a table of any size.
@@ -35,6 +53,8 @@ def fit(
     Parameters
     ----------
     X, y, target, features, sample_weight, storage_options, client, progress
+        As in :meth:`SqueakRegressor.fit`.
+    checkpoint, checkpoint_options
         As in :meth:`SqueakRegressor.fit`.
     **parameters
         Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
@@ -47,6 +67,8 @@ def fit(
 
     Raises
     ------
+    UnknownParameterError
+        For a parameter that there is not, with those that come close.
     SqueakError
         See :meth:`SqueakRegressor.fit`.
 
@@ -59,6 +81,7 @@ def fit(
     >>> bool(abs(model.predict(pd.DataFrame({"x": [1.0]}))[0] - np.sin(1)) < 0.01)
     True
     """
+    _check_names(parameters)
     return SqueakRegressor(**parameters).fit(
         X,
         y,
@@ -68,7 +91,42 @@ def fit(
         storage_options=storage_options,
         client=client,
         progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_options=checkpoint_options,
     )
+
+
+def _check_names(parameters: Mapping[str, Any]) -> None:
+    own = SqueakRegressor().get_params()
+    known = [*own, *inspect.signature(fit).parameters][:-1]  # without the last, **parameters
+    for name in parameters:
+        if name not in own:
+            close = _OTHER_NAMES.get(name) or difflib.get_close_matches(name, known, n=2)
+            hint = " or ".join(map(repr, close)) if close else ", ".join(sorted(known))
+            raise UnknownParameterError(
+                f"fit has no parameter {name!r}; "
+                + (f"did you mean {hint}?" if close else f"there are {hint}")
+            )
+
+
+def remove_checkpoint(
+    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Remove a checkpoint: all that a fit wrote to it, and nothing else.
+
+    Parameters
+    ----------
+    path : str or path
+        The checkpoint of :func:`fit`.
+    storage_options : mapping, optional
+        For a URL: passed to fsspec.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no checkpoint, or it cannot be removed.
+    """
+    checkpoints.remove_checkpoint(Vault(os.fspath(path), dict(storage_options or {})))
 
 
 def load(
@@ -76,8 +134,8 @@ def load(
     *,
     storage_options: Mapping[str, Any] | None = None,
     kernel: Kernel | None = None,
-) -> SqueakRegressor | SqueakClassifier:
-    """Load a model that an estimator's ``save`` wrote.
+) -> Any:
+    """Load a model that the ``save`` of an estimator wrote.
 
     Parameters
     ----------
@@ -90,8 +148,8 @@ def load(
 
     Returns
     -------
-    SqueakRegressor or SqueakClassifier
-        Ready to predict, to the same bits; its parameters are those of the fit
+    SqueakRegressor, SqueakClassifier, SqueakTransformer or SqueakPCA
+        As it was saved, ready to give the same bits; its parameters are those of the fit
         as far as the store knows them.
 
     Raises
@@ -100,25 +158,31 @@ def load(
         If there is nothing, or something else, or it is incomplete or damaged.
     """
     model = load_model(path, storage_options=storage_options, kernel=kernel)
-    return _estimator_of(model)
-
-
-def _estimator_of(model: FittedModel) -> SqueakRegressor | SqueakClassifier:
-    face = SqueakRegressor if model.classes is None else SqueakClassifier
-    estimator: SqueakRegressor | SqueakClassifier = face(
-        kernel=model.kernel,
-        mu=model.mu,
-        gamma=model.dictionary.gamma,
-        epsilon=model.epsilon,
-        qbar=model.dictionary.qbar,
-        approximation=model.approximation,
-        missing=model.encoding.missing,
-        standardize=model.encoding.standardize,
-        dtype=model.encoding.dtype,
-        random_state=model.seed,
-    )
-    if model.classes is not None and model.report.get("class_weights"):
-        weights = dict(zip(model.classes.labels, model.report["class_weights"], strict=True))
-        estimator.set_params(class_weight=weights)
+    estimator = _estimator_of(model)
     adopt(estimator, model)
     return estimator
+
+
+def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
+    """Return an estimator that has not been fitted, with the parameters of a model."""
+    parameters: dict[str, Any] = {
+        "kernel": model.kernel,
+        "gamma": model.dictionary.gamma,
+        "epsilon": model.epsilon,
+        "qbar": model.dictionary.qbar,
+        "approximation": model.approximation,
+        "missing": model.encoding.missing,
+        "standardize": model.encoding.standardize,
+        "dtype": model.encoding.dtype,
+        "random_state": model.seed,
+    }
+    if isinstance(model, ComponentModel):
+        return SqueakPCA(n_components=model.n_outputs, **parameters)
+    if isinstance(model, FeatureModel):
+        return SqueakTransformer(**parameters)
+    parameters["mu"] = model.mu
+    if model.classes is None:
+        return SqueakRegressor(**parameters)
+    given = model.report.get("class_weights")
+    weights = dict(zip(model.classes.labels, given, strict=True)) if given else None
+    return SqueakClassifier(class_weight=weights, **parameters)

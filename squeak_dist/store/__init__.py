@@ -21,6 +21,16 @@ checksum among the root attributes, and the attribute ``complete`` is written la
 ``encoding/<name>``                   what the encoding of the columns needs
 ====================================  ====================================================
 
+The attribute ``task`` says what is modelled. Beside predictors there are ``features``, which
+have no arrays but the dictionary and the encoding, and ``components``, which have
+
+====================================  ====================================================
+``coefficients``                      (m', q) float64: a score is k(x, points) @ coefficients
+                                      − offsets, of the m' distinct points
+``offsets``                           (q,) float64: the scores of the mean
+``eigenvalues``                       (q,) float64, descending
+====================================  ====================================================
+
 A prediction is k(x, points) @ coefficients + [clip(x), 1] @ slopes + target_mean for an encoded
 row x, clip to the column range. The encoded value of a number is (value − center) · scale, with
 ``encoding/center`` and ``encoding/scale``, one per column of the user. The checksum

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
+from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel, kernel_config, kernel_from_config
 from squeak_dist.model import FittedModel
 from squeak_dist.store.failures import store_errors
@@ -40,18 +41,38 @@ from squeak_dist.store.swap import install
 MODEL_FORMAT = "squeak_dist-model"
 
 _DICTIONARY_ARRAYS = ("points", "indices", "probabilities", "multiplicities", "row_weights")
-_MODEL_ARRAYS = (
-    *("coefficients", "linear_coefficients", "slopes", "column_range", "target_mean"),
-    *("noise_variance", "posterior"),
-)
 _MODEL_PARTS = ("kernel", "dictionary", "encoding", "report", "classes")
-_MODEL_SCALARS = tuple(  # names, numbers and switches: each is an attribute of its own
-    f.name for f in fields(FittedModel) if f.name not in (*_MODEL_ARRAYS, *_MODEL_PARTS)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the fields of a kind of model are stored."""
+
+    model: type[Any]
+    arrays: tuple[str, ...]
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names, numbers and switches: each is an attribute of its own."""
+        names = (f.name for f in fields(self.model))
+        return tuple(n for n in names if n not in (*self.arrays, *_MODEL_PARTS))
+
+
+_PREDICTOR = _Layout(
+    FittedModel,
+    (
+        *("coefficients", "linear_coefficients", "slopes", "column_range", "target_mean"),
+        *("noise_variance", "posterior"),
+    ),
 )
+_LAYOUTS = {  # by the attribute ``task``; all other tasks are those of predictors
+    "features": _Layout(FeatureModel, ()),
+    "components": _Layout(ComponentModel, ("coefficients", "offsets", "eigenvalues")),
+}
 
 
 def save_model(
-    model: FittedModel,
+    model: FittedModel | FeatureModel,
     path: PathLike,
     *,
     storage_options: StorageOptions = None,
@@ -62,7 +83,7 @@ def save_model(
 
     Parameters
     ----------
-    model : FittedModel
+    model : FittedModel or FeatureModel
         The model to save. Its report may hold numpy scalars, arrays and
         non-finite numbers: see :func:`to_plain`.
     path : str or path-like
@@ -133,7 +154,7 @@ def check_writable(path: PathLike, storage_options: StorageOptions = None) -> No
 
 def load_model(
     path: PathLike, *, storage_options: StorageOptions = None, kernel: Kernel | None = None
-) -> FittedModel:
+) -> FittedModel | FeatureModel:
     """Load a model and verify every checksum.
 
     Parameters
@@ -149,8 +170,8 @@ def load_model(
 
     Returns
     -------
-    FittedModel
-        It predicts the same bits as the model saved.
+    FittedModel, FeatureModel or ComponentModel
+        What was saved; it predicts the same bits.
 
     Raises
     ------
@@ -176,32 +197,37 @@ def load_model(
         return _restored_model(attributes, arrays, kernel)
 
 
-def _model_contents(model: FittedModel) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def _model_contents(
+    model: FittedModel | FeatureModel,
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the root attributes and the arrays of a model, both checked."""
+    layout = next((each for each in _LAYOUTS.values() if each.model is type(model)), _PREDICTOR)
     encoding, encoding_arrays = model.encoding.to_config()
     arrays: dict[str, npt.NDArray[Any]] = {
         **{f"dictionary/{name}": getattr(model.dictionary, name) for name in _DICTIONARY_ARRAYS},
-        **{name: getattr(model, name) for name in _MODEL_ARRAYS},
+        **{name: getattr(model, name) for name in layout.arrays},
         **{f"encoding/{name}": array for name, array in encoding_arrays.items()},
     }
     arrays = {name: checked_array(name, array) for name, array in arrays.items()}
-    attributes = strict(_model_attributes(model, encoding))
+    attributes = strict(_model_attributes(model, layout, encoding))
     checksums = {name: array_checksum(array) for name, array in arrays.items()}
     attributes["checksums"] = checksums
     checksums["attributes"] = attributes_checksum(attributes)
     return attributes, arrays
 
 
-def _model_attributes(model: FittedModel, encoding: Mapping[str, Any]) -> dict[str, Any]:
+def _model_attributes(
+    model: FittedModel | FeatureModel, layout: _Layout, encoding: Mapping[str, Any]
+) -> dict[str, Any]:
     report = to_plain(model.report, "report")
-    scalars = {name: getattr(model, name) for name in _MODEL_SCALARS}
+    scalars = {name: getattr(model, name) for name in layout.scalars}
     scalars |= {"gamma": model.dictionary.gamma, "qbar": model.dictionary.qbar}
     return {
         **format_header(MODEL_FORMAT),
         **{k: v.item() if isinstance(v, np.generic) else v for k, v in scalars.items()},
         "kernel": kernel_config(model.kernel),
         "task": report.get("task"),
-        **_class_attributes(model),
+        **(_class_attributes(model) if isinstance(model, FittedModel) else {}),
         "feature_names": list(model.encoding.feature_names),
         "encoding": encoding,
         "report": report,
@@ -221,9 +247,10 @@ def _restored_classes(attributes: Mapping[str, Any]) -> Classes | None:
 
 def _restored_model(
     attributes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], kernel: Kernel | None
-) -> FittedModel:
-    parts: dict[str, Any] = {name: arrays[name] for name in _MODEL_ARRAYS}
-    for name in _MODEL_SCALARS:
+) -> FittedModel | FeatureModel:
+    layout = _LAYOUTS.get(attributes["task"], _PREDICTOR)
+    parts: dict[str, Any] = {name: arrays[name] for name in layout.arrays}
+    for name in layout.scalars:
         value = attributes[name]
         parts[name] = tuple(value) if isinstance(value, list) else value
     columns = {name: arrays[f"dictionary/{name}"] for name in _DICTIONARY_ARRAYS}
@@ -232,14 +259,15 @@ def _restored_model(
         for name, array in arrays.items()
         if name.startswith("encoding/")
     }
-    return FittedModel(
+    model: FittedModel | FeatureModel = layout.model(
         **parts,
         kernel=_restored_kernel(attributes["kernel"], kernel),
         dictionary=Dictionary(**columns, gamma=attributes["gamma"], qbar=attributes["qbar"]),
         encoding=FeatureEncoding.from_config(attributes["encoding"], encoding_arrays),
         report=attributes["report"],
-        classes=_restored_classes(attributes),
+        **({"classes": _restored_classes(attributes)} if layout is _PREDICTOR else {}),
     )
+    return model
 
 
 def _restored_kernel(config: Mapping[str, Any], kernel: Kernel | None) -> Kernel:
