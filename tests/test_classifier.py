@@ -561,6 +561,42 @@ def test_from_a_path_and_by_position(tmp_path):
     assert from_path.predict(str(tmp_path / "t.parquet")).dtype == codes.dtype
 
 
+def test_tables_of_other_libraries():
+    pa, pl = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    X, codes = made(300)
+    frame = X.assign(kind=np.array(WORDS)[codes])
+    expected = SqueakClassifier(**FEW).fit(frame, target="kind").predict_proba(X)
+    for table in (pa.Table.from_pandas(frame), pl.from_pandas(frame)):
+        model = SqueakClassifier(**FEW).fit(table, target="kind")
+        np.testing.assert_array_equal(model.predict_proba(X), expected)
+        assert model.score(table) == pytest.approx(accuracy_score(frame["kind"], model.predict(X)))
+
+
+def test_a_grid_of_xarray():
+    xr = pytest.importorskip("xarray")
+    t, u = np.linspace(-2, 2, 20), np.linspace(-2, 2, 30)
+    inside = t[:, None] ** 2 + u**2 < 2
+    grid = xr.Dataset(
+        {"heat": (("t", "u"), np.add.outer(t, u)), "kind": (("t", "u"), inside)},
+        coords={"t": t, "u": u},
+    )
+    model = SqueakClassifier(**FEW).fit(grid, target="kind")
+    assert model.score(grid) > 0.95
+    with pytest.raises(ColumnTypeError, match="to_dask_dataframe"):
+        model.predict(grid)
+    assert model.predict(grid.to_dask_dataframe()).compute().mean() == pytest.approx(
+        inside.mean(), abs=0.05
+    )
+
+
+def test_an_error_of_a_partition_comes_through():
+    X, codes = made(100)
+    frame = X.assign(kind=codes, w=pd.Series([1.0] * 99 + ["heavy"], dtype=object))
+    lazy = pieces(frame, [50, 50])
+    with pytest.raises(ColumnTypeError, match="'w'"):
+        SqueakClassifier(**FEW).fit(lazy, target="kind", sample_weight="w")
+
+
 def test_columns_that_are_not_there():
     X, codes = made(60)
     frame = X.assign(y=codes)

@@ -359,7 +359,7 @@ def evaluate(
     cluster: Place,
     quiet: bool,
 ) -> None:
-    """Score MODEL on DATA, beside the mean (or largest class) and linear ridge."""
+    """Score MODEL on DATA, beside a constant and linear ridge."""
     model = _load_predictor(model_path)
     frame = read_parquet(data)
     with connected(cluster) as client:

@@ -15,7 +15,9 @@ from scipy.special import log_softmax, softmax
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes
+from squeak_dist.distributed.grids import is_data_array, is_dataset
 from squeak_dist.distributed.predictions import predict_collection
+from squeak_dist.errors import ColumnTypeError
 from squeak_dist.model import FittedModel
 
 _Rule = Callable[[Classes, Float64Array, bool], npt.NDArray[Any]]
@@ -107,6 +109,11 @@ def _mapped(model: FittedModel, outputs: Any, rule: _Rule, meta: Any, width: int
     """Apply a rule to what the regression predicts, block by block where that is lazy."""
     classes, holes = model.classes, _holes(model)
     assert classes is not None
+    if is_dataset(outputs) or is_data_array(outputs):
+        raise ColumnTypeError(
+            "a classifier predicts frames and arrays; of an xarray Dataset take "
+            "X.to_dask_dataframe(), of a DataArray its values: X.data"
+        )
     shared = delayed(classes, traverse=False)
     if isinstance(outputs, (dd.Series, dd.DataFrame)):
         frame: Any = outputs

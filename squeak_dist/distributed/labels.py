@@ -6,7 +6,6 @@ it is cut: so whatever collection is fine for a target of numbers is fine for la
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,9 +21,11 @@ from distributed import Client
 from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes, indicate
 from squeak_dist.distributed.executor import Progress, active_executor
+from squeak_dist.distributed.failures import Guarded
+from squeak_dist.distributed.grids import as_dataset, is_data_array, is_dataset
 from squeak_dist.distributed.rows import refuse_sparse
 from squeak_dist.distributed.schema import Source, other_targets
-from squeak_dist.distributed.sources import read_parquet, read_source
+from squeak_dist.distributed.sources import gridded, opened, read_source
 from squeak_dist.errors import DataError, InvalidParameterError
 from squeak_dist.label_counts import (
     LabelCounts,
@@ -137,14 +138,18 @@ def labelled(
     SqueakError
         For whatever can be seen without reading labels.
     """
-    if isinstance(X, (str, os.PathLike)):
-        X = read_parquet(X, storage_options)
+    X = opened(X, storage_options)
     if isinstance(target, list):
         if len(target) != 1:
             raise InvalidParameterError(
                 f"a classifier has one target; got {len(target)} of them: {target!r}"
             )
         target = target[0]
+    if is_data_array(X):
+        X = X.data if target is None else as_dataset(X)
+    if is_dataset(X):
+        X = gridded(X, y, target, features, sample_weight)
+        y = None
     found = Labelled(X, _one_column(y), target, features, sample_weight)
     found.source(None)
     return found
@@ -275,5 +280,5 @@ def _indicated(source: Source, classes: Classes, weights: Float64Array | None) -
     schema = replace(
         source.schema, targets=outputs.labels, target_names=outputs.names, weight=weight
     )
-    tables = tuple(delayed(indicate)(table, shared, factors) for table in source.tables)
+    tables = tuple(delayed(Guarded(indicate))(table, shared, factors) for table in source.tables)
     return replace(source, tables=tables, schema=schema, single_output=outputs.single)

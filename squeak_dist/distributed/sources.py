@@ -91,7 +91,7 @@ def read_source(
     if is_data_array(X):
         X = X.data if target is None else as_dataset(X)
     if is_dataset(X):
-        X, y = _gridded(X, y, target, features, sample_weight), None
+        X, y = gridded(X, y, target, features, sample_weight), None
     if isinstance(X, dd.DataFrame):
         return dask_frame_source(X, y, target, features, sample_weight)
     if not isinstance(X, pd.DataFrame) and (target is not None or features is not None):
@@ -176,8 +176,16 @@ def is_label(value: Any) -> bool:
     return isinstance(value, Hashable) and not values
 
 
-def _gridded(X: Any, y: Any, target: Any, features: Any, weight: Any) -> Any:
-    """Return a Dataset as a frame of one row per point."""
+def gridded(X: Any, y: Any, target: Any, features: Any, weight: Any) -> Any:
+    """Return a Dataset as a frame of one row per point.
+
+    Parameters are those of :func:`read_source`.
+
+    Raises
+    ------
+    ColumnTypeError
+        If target or weights are no variables of it.
+    """
     if y is not None:
         raise ColumnTypeError(
             "X is an xarray Dataset, so the target must be a variable of it: pass "

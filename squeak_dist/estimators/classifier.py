@@ -349,7 +349,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             X,
             y,
             target=target,
-            features=None if model.unnamed_features else list(model.encoding.labels),
+            features=None if model.unnamed_features else list(model.encoding.used_labels),
             sample_weight=sample_weight,
         )
 
