@@ -4,13 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test lint test-slow constraints clean
+# The plug-in of Docker where there is one, else the older program.
+COMPOSE := $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+WORKERS ?= 4
+# BASE=debian builds the image without an image registry: see deploy/docker/offline.sh.
+ifeq ($(BASE),debian)
+export BASE_IMAGE ?= squeak-dist-base
+OFFLINE = PYTHON=$(BIN)/python deploy/docker/offline.sh
+endif
+
+.PHONY: help demo test lint test-slow constraints clean cluster cluster-demo cluster-down
 
 help:
 	@echo "make demo       fit the sea-surface temperatures; maps and model in demo-output/"
 	@echo "make test       lint, types and all tests that are not slow"
 	@echo "make test-slow  the slow tests too"
 	@echo "make lint       ruff and mypy"
+	@echo "make cluster    a Dask cluster of containers; WORKERS=4, BASE=debian without a registry"
+	@echo "make cluster-demo, make cluster-down   the demo on it; remove it with its data"
 	@echo "make clean      remove the environment and what demo and tests wrote"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -32,6 +43,30 @@ test: lint
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest
+
+cluster: $(if $(OFFLINE),$(INSTALLED))
+	$(OFFLINE)
+	$(COMPOSE) build scheduler
+	$(COMPOSE) up --detach --no-build --scale worker=$(WORKERS)
+	@$(COMPOSE) exec -T client python -c "$$WAIT" $(WORKERS)
+	@$(COMPOSE) ps
+
+# The client starts when scheduler and workers are healthy; this counts who registered.
+define WAIT
+import os, sys
+from distributed import Client
+with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=60) as client:
+    client.wait_for_workers(int(sys.argv[1]), timeout=120)
+    print(sys.argv[1], "workers at", os.environ["DASK_SCHEDULER_ADDRESS"])
+endef
+export WAIT
+
+cluster-demo:
+	$(COMPOSE) exec -T client squeak-dist demo --out /data/demo
+	$(COMPOSE) exec -T client squeak-dist evaluate /data/demo/model.zarr /data/demo/test.parquet
+
+cluster-down:
+	$(COMPOSE) down --volumes --remove-orphans
 
 constraints: $(INSTALLED)
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 from squeak_dist._version import __version__
 
 if TYPE_CHECKING:
+    from squeak_dist.distributed import ClassEvaluation as ClassEvaluation
     from squeak_dist.distributed import Evaluation as Evaluation
+    from squeak_dist.estimators import SqueakClassifier as SqueakClassifier
     from squeak_dist.estimators import SqueakPCA as SqueakPCA
     from squeak_dist.estimators import SqueakRegressor as SqueakRegressor
     from squeak_dist.estimators import SqueakTransformer as SqueakTransformer
     from squeak_dist.estimators import fit as fit
     from squeak_dist.estimators import load as load
+    from squeak_dist.estimators import remove_checkpoint as remove_checkpoint
     from squeak_dist.kernels import RBF as RBF
     from squeak_dist.kernels import Cosine as Cosine
     from squeak_dist.kernels import Kernel as Kernel
@@ -31,9 +34,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "fit": "estimators",
     "load": "estimators",
+    "remove_checkpoint": "estimators",
+    "SqueakClassifier": "estimators",
     "SqueakRegressor": "estimators",
     "SqueakTransformer": "estimators",
     "SqueakPCA": "estimators",
+    "ClassEvaluation": "distributed",
     "Evaluation": "distributed",
     "Kernel": "kernels",
     "RBF": "kernels",

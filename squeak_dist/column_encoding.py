@@ -86,11 +86,21 @@ class ColumnEncoding:
 
         A column of dtype object passes: its values decide when it is read.
         """
-        if not self.expects or is_object_dtype(dtype) or str(dtype) == "null[pyarrow]":
+        if not self.names or is_object_dtype(dtype) or str(dtype) == "null[pyarrow]":
             return
         kind = named_kind(self.label, dtype)
+        if not self.expects:
+            # Other types than these may hold nothing but missing values.
+            if isinstance(dtype, np.dtype) and dtype.kind in "biu":
+                self.check_levels(kind, dtype)
+            return
         # A float column may hold nothing but NaN, so its values decide.
         if kind not in (*self.expects, "numeric"):
+            raise _type_error(self, kind, dtype)
+
+    def check_levels(self, kind: Kind, dtype: Any) -> None:
+        """Raise ColumnTypeError if no level of the fit reads like a value of that kind."""
+        if not any(_reads_like(level, kind) for level in self.levels):
             raise _type_error(self, kind, dtype)
 
     def to_config(self) -> dict[str, Any]:
@@ -138,9 +148,25 @@ class ColumnEncoding:
         )
 
 
+def _reads_like(level: str, kind: Kind) -> bool:
+    """Say whether a value of the kind may have that text."""
+    if kind == "categorical":
+        return True
+    if kind == "boolean":
+        return level in ("True", "False")
+    make = {"numeric": float, "datetime": pd.Timestamp, "timedelta": pd.Timedelta}[kind]
+    try:
+        make(level)
+    except ValueError:
+        return False
+    return True
+
+
 def _type_error(column: ColumnEncoding, kind: str | None, dtype: Any) -> ColumnTypeError:
+    was = f"text (levels {', '.join(map(repr, column.levels[:3]))}, …)"
+    was = was if column.kind in ("categorical", "ordinal") else column.kind
     return ColumnTypeError(
-        f"column {column.label!r} was {column.kind} in the fit but is {kind_name(kind)} here "
+        f"column {column.label!r} was {was} in the fit but is {kind_name(kind)} here "
         f"(dtype {dtype}); convert it with astype"
     )
 
@@ -166,9 +192,17 @@ def read_numbers(column: ColumnEncoding, series: pd.Series[Any]) -> npt.NDArray[
 
 
 def level_places(column: ColumnEncoding, series: pd.Series[Any]) -> tuple[IntArray, BoolArray]:
-    """Return the place of each value among the levels (−1: none), and where it is missing."""
+    """Return the place of each value among the levels (−1: none), and where it is missing.
+
+    Raises
+    ------
+    ColumnTypeError
+        If the values are of a kind that no level of the fit reads like.
+    """
     read = read_column(series, as_levels=True)
     assert read.codes is not None
+    if not is_object_dtype(series.dtype) and read.n_missing < len(series):
+        column.check_levels(named_kind(column.label, series.dtype), series.dtype)
     known = {level: place for place, level in enumerate(column.levels)}
     unseen = len(known) if column.other else -1
     has_place = column.indicator and column.kind == "categorical"

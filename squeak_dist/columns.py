@@ -34,7 +34,8 @@ class ColumnValues:
     kind : str or None
         None where an object column holds nothing but missing values.
     numbers : ndarray of shape (n,), optional
-        Of any real dtype; NaN where missing. Times are seconds since 1970 (UTC).
+        Of any real dtype; NaN where missing. Times are seconds since 1970 (UTC), times of
+        day seconds since midnight.
     codes : ndarray of int64, shape (n,), optional
         Positions in ``levels``; −1 where missing.
     levels : tuple of str
@@ -105,10 +106,10 @@ def named_kind(label: Hashable, dtype: Any) -> Kind:
 _KINDS_OF_TYPES: tuple[tuple[tuple[type, ...], Kind], ...] = (
     # The order matters: bool is an int, timedelta64 a signedinteger.
     ((bool, np.bool_), "boolean"),
-    ((datetime.timedelta, np.timedelta64), "timedelta"),
+    ((datetime.timedelta, np.timedelta64, datetime.time), "timedelta"),
     ((datetime.date, np.datetime64), "datetime"),
     ((numbers.Real, decimal.Decimal), "numeric"),
-    ((str, bytes, datetime.time, np.object_, pd.CategoricalDtype.type), "categorical"),
+    ((str, bytes, np.object_, pd.CategoricalDtype.type), "categorical"),
 )
 _UNUSABLE_TYPES = (numbers.Complex, list, dict, set, np.ndarray, pd.Period, pd.Interval)
 
@@ -142,7 +143,7 @@ def read_column(series: pd.Series[Any], *, as_levels: bool = False) -> ColumnVal
         kind = column_kind(dtype)
         if as_levels or (kind == "categorical" and not is_object_dtype(dtype)):
             return _read_levels(series)
-        if is_object_dtype(dtype) or dtype.type is datetime.date:
+        if is_object_dtype(dtype) or dtype.type in (datetime.date, datetime.time):
             return _read_objects(series.astype(object))
     except ColumnTypeError as error:
         raise ColumnTypeError(f"column {series.name!r}: {error}") from None
@@ -180,11 +181,23 @@ def _read_objects(series: pd.Series[Any]) -> ColumnValues:
         times = pd.to_datetime(pd.Series(values, dtype=object), utc=True)
         result[present] = _seconds(times.to_numpy("datetime64[us]"))
     elif kind == "timedelta":
-        steps = pd.to_timedelta(pd.Series(values, dtype=object))
+        steps = pd.to_timedelta(pd.Series(list(map(_since_midnight, values)), dtype=object))
         result[present] = _seconds(steps.to_numpy("timedelta64[us]"))
     else:
         result[present] = values.astype(np.float64)
     return ColumnValues(kind, result)
+
+
+def _since_midnight(value: Any) -> Any:
+    """Return a time of day as a duration; a duration as it is."""
+    if not isinstance(value, datetime.time):
+        return value
+    return datetime.timedelta(
+        hours=value.hour,
+        minutes=value.minute,
+        seconds=value.second,
+        microseconds=value.microsecond,
+    )
 
 
 def _kind_of_values(values: npt.NDArray[Any]) -> Kind | None:

@@ -33,7 +33,8 @@ class FeatureEncoding:
     Parameters
     ----------
     columns : tuple of ColumnEncoding
-        One per column of the user, in order.
+        One per column of the user, in order; those that were left out of the fit have no
+        encoded columns.
     missing : {"raise", "impute", "drop"}
         What happens to rows with missing values.
     standardize : bool
@@ -56,13 +57,18 @@ class FeatureEncoding:
 
     @property
     def labels(self) -> tuple[Hashable, ...]:
-        """The user's labels, in order."""
+        """The user's labels, in order: what an array holds by position."""
         return self._encoder.labels
+
+    @property
+    def used_labels(self) -> tuple[Hashable, ...]:
+        """The labels of the columns that are encoded: all that a frame must have."""
+        return self._encoder.used_labels
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        """The user's column names, in order."""
-        return tuple(str(column.label) for column in self.columns)
+        """Names of the columns that are encoded, in order."""
+        return tuple(map(str, self.used_labels))
 
     @cached_property
     def encoded_names(self) -> tuple[str, ...]:
@@ -78,6 +84,8 @@ class FeatureEncoding:
         self, columns: Sequence[Hashable], dtypes: Mapping[Hashable, Any] | None = None
     ) -> None:
         """Check names and types of a table before any of it is read.
+
+        Columns that were left out of the fit are not asked for.
 
         Parameters
         ----------
@@ -95,7 +103,7 @@ class FeatureEncoding:
         DataError
             If a needed name stands there twice.
         """
-        column_positions(columns, self.labels)
+        column_positions(columns, self.used_labels)
         for column in self.columns:
             dtype = None if dtypes is None else dtypes.get(column.label)
             if dtype is not None:
@@ -107,7 +115,8 @@ class FeatureEncoding:
         Parameters
         ----------
         features : pandas.DataFrame or ndarray of shape (n, d)
-            A frame is matched by column names; an array by position.
+            A frame is matched by column names, and needs none that was left out of the
+            fit; an array is matched by position, and has them all.
 
         Returns
         -------

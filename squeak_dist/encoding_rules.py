@@ -74,8 +74,10 @@ def make_encoding(
     impute = missing == "impute"
     columns = []
     for j, column in enumerate(profile.columns):
-        if column.kind == "categorical" and column.order is None:
-            columns.append(_encode_levels(column, impute, max_levels, profile.kept))
+        if _is_left_out(profile, j, max_levels, impute):
+            columns.append(_encode_nothing(profile, j))
+        elif column.kind == "categorical" and column.order is None:
+            columns.append(_encode_levels(column, impute, max_levels))
         else:
             columns.append(_encode_numbers(profile, j, standardize, impute))
     reasons = {
@@ -87,20 +89,62 @@ def make_encoding(
     return FeatureEncoding(tuple(columns), missing, standardize, dtype)
 
 
-def _encode_levels(
-    column: ColumnProfile, impute: bool, max_levels: int, kept: int
-) -> ColumnEncoding:
+def uncounted_columns(profile: Profile, *, max_levels: int = 64) -> tuple[Hashable, ...]:
+    """Return the columns that must not cost a row with ``missing="drop"``: they are left out.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of all partitions, made with ``missing="drop"``.
+    max_levels : int, default 64
+        As in :func:`make_encoding`.
+
+    Returns
+    -------
+    tuple of hashable, in the order of the columns
+        Those of the profile and further ones. Where there are further ones, more rows are
+        kept than the profile counts, so it must be made again.
+    """
+    absent = [(j, column) for j, column in enumerate(profile.columns) if column.missing]
+    found = {column.label for _, column in absent if column.kind is None}
+    if found <= {*profile.uncounted} and profile.kept > 1:  # of fewer rows all look constant
+        found |= {c.label for j, c in absent if _is_left_out(profile, j, max_levels, False)}
+    found |= {*profile.uncounted}
+    return tuple(label for label in profile.labels if label in found)
+
+
+def _is_left_out(profile: Profile, j: int, max_levels: int, impute: bool) -> bool:
+    """Whether a column tells nothing: constant, missing throughout, or identifiers.
+
+    Where it is constant but not always known, whether it is may still tell something.
+    """
+    column = profile.columns[j]
+    if column.kind is None or column.label in profile.uncounted:
+        return True
     indicator = impute and column.missing > 0
-    identifier = _is_identifier(column, max_levels, kept)
-    if identifier or len(column.levels) + indicator < 2:
+    if column.kind == "categorical" and column.order is None:
+        identifier = _is_identifier(column, max_levels, profile.kept)
+        return identifier or len(column.levels) + indicator < 2
+    return _spread(profile, j)[2] and not indicator
+
+
+def _encode_nothing(profile: Profile, j: int) -> ColumnEncoding:
+    column = profile.columns[j]
+    if column.kind == "categorical" and column.order is None:
         return ColumnEncoding(column.label, "categorical")
+    kind: EncodedKind = "ordinal" if column.order is not None else column.kind or "numeric"
+    value = math.nan if column.kind is None else _spread(profile, j)[0]
+    return ColumnEncoding(column.label, kind, center=value, fill=value, levels=column.order or ())
+
+
+def _encode_levels(column: ColumnProfile, impute: bool, max_levels: int) -> ColumnEncoding:
     levels = sorted_levels(column.levels)
     return ColumnEncoding(
         column.label,
         "categorical",
         levels=tuple(levels[:max_levels]),
         other=len(levels) > max_levels or column.truncated,
-        indicator=indicator,
+        indicator=impute and column.missing > 0,
     )
 
 
@@ -113,8 +157,12 @@ def _encode_numbers(profile: Profile, j: int, standardize: bool, impute: bool) -
     column = profile.columns[j]
     kind: EncodedKind = "ordinal" if column.order is not None else column.kind or "numeric"
     mean, sd, constant = _spread(profile, j)
-    if column.kind is None or constant:
-        return _encode_constant(column, kind, mean, impute)
+    indicator = impute and column.missing > 0
+    if constant:
+        return ColumnEncoding(
+            column.label, kind, center=mean, fill=mean, indicator=indicator,
+            levels=column.order or (),
+        )  # fmt: skip
     if not np.isfinite(sd):
         raise InfiniteValuesError(
             f"column {column.label!r} has values too large to be squared in float64; rescale it"
@@ -129,25 +177,9 @@ def _encode_numbers(profile: Profile, j: int, standardize: bool, impute: bool) -
         scale=scale,
         fill=_median(profile, j) if impute else mean,
         value=True,
-        indicator=impute and column.missing > 0,
+        indicator=indicator,
         levels=column.order or (),
         cycles=_cycles(profile, j) if kind == "datetime" else (),
-    )
-
-
-def _encode_constant(
-    column: ColumnProfile, kind: EncodedKind, value: float, impute: bool
-) -> ColumnEncoding:
-    """Leave out a column that is constant or missing throughout.
-
-    Where it is constant but not always known, whether it is may still tell something.
-    """
-    if column.kind is None:
-        return ColumnEncoding(column.label, kind, center=math.nan, fill=math.nan)
-    indicator = impute and column.missing > 0
-    levels = column.order or ()
-    return ColumnEncoding(
-        column.label, kind, center=value, fill=value, indicator=indicator, levels=levels
     )
 
 

@@ -19,6 +19,10 @@ class InvalidParameterError(SqueakError, ValueError):
     """A parameter has a value outside its range."""
 
 
+class UnknownParameterError(InvalidParameterError, TypeError):
+    """There is no parameter of that name."""
+
+
 class InvalidKernelError(SqueakError, ValueError):
     """A kernel returns a wrong shape, non-finite values, or is not positive semidefinite."""
 
@@ -75,6 +79,10 @@ class ClusterError(SqueakError, RuntimeError):
     """The cluster cannot do the work (no workers, wrong kind of client)."""
 
 
+class StorageError(SqueakError, OSError):
+    """Data can no longer be read, or a file system fails, in the middle of the work."""
+
+
 class StoreError(SqueakError, RuntimeError):
     """A stored model cannot be written or read."""
 
@@ -91,6 +99,14 @@ class StoreCorruptedError(StoreError, ValueError):
     """The store is incomplete, truncated, or its checksums do not match."""
 
 
+class CheckpointError(SqueakError, RuntimeError):
+    """A checkpoint cannot be written, read or removed."""
+
+
+class CheckpointMismatchError(CheckpointError, ValueError):
+    """A checkpoint belongs to a fit of other data, parameters or package version."""
+
+
 class SqueakWarning(UserWarning):
     """Base class of the warnings of squeak_dist."""
 
@@ -103,8 +119,16 @@ class FitStopped(SqueakWarning):
     """The fit stopped at max_dictionary before it had seen every row."""
 
 
+class FitForgotten(SqueakWarning):
+    """partial_fit began anew on a model that fit had made."""
+
+
 class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
+
+
+class CheckpointWarning(SqueakWarning):
+    """Something of a checkpoint could not be used, and the fit went on without it."""
 
 
 def warn_user(message: str, category: type[SqueakWarning]) -> None:

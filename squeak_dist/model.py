@@ -6,19 +6,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
 from squeak_dist.linalg import ForwardSubstitution, forward_substitution
 from squeak_dist.nystrom import (
     NystromMap,
+    evaluated_in_double,
     linear_columns,
-    residual_rounding,
     solution_map,
 )
 
@@ -71,6 +72,8 @@ class FittedModel:
         ``"projected"`` or ``"regularized"``.
     report : mapping
         Plain values (str, int, float, bool, None, lists and dicts of them).
+    classes : Classes, optional
+        What the outputs stand for where the task is classification.
     """
 
     kernel: Kernel
@@ -91,8 +94,12 @@ class FittedModel:
     seed: int
     approximation: str
     report: Mapping[str, Any] = field(default_factory=dict)
+    classes: Classes | None = None
 
-    estimator_name: ClassVar[str] = "SqueakRegressor"
+    @property
+    def estimator_name(self) -> str:
+        """The estimator whose model this is."""
+        return "SqueakRegressor" if self.classes is None else "SqueakClassifier"
 
     def __repr__(self) -> str:
         targets = ", ".join(map(repr, self.target_names))
@@ -145,9 +152,28 @@ class FittedModel:
         Parameters
         ----------
         X : ndarray of shape (n, d)
-            Encoded rows. Cost: n m kernel entries and n m² multiply-adds.
+            Encoded rows. Cost: n m kernel entries and n m² multiply-adds in float64.
         """
-        return self._map.residual(X)
+        return self._map.residual(X.astype(np.float64))
+
+    def leverage_encoded(self, X: FloatArray) -> Float64Array:
+        """Return h(x) = φᵀ A⁻¹ φ ≥ 0 of encoded rows, shape (n,), for a weight of 1.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Encoded rows; of a row that was fitted v h is in [0, 1).
+
+        Notes
+        -----
+        Cost: n m kernel entries and 2 n m² multiply-adds.
+        """
+        leverage = np.empty(len(X))
+        for rows, Z in self._map.blocks(X.astype(self._map.points.dtype)):
+            linear = self._linear_columns(X[rows])[:, : len(self.slopes)].astype(Z.dtype)
+            whitened = self._posterior_solve.solve_rows(np.concatenate([Z, linear], axis=1))
+            leverage[rows] = np.einsum("ij,ij->i", whitened, whitened, dtype=np.float64)
+        return leverage
 
     def deviation_encoded(self, X: FloatArray) -> Float64Array:
         """Return the standard deviation of a new target of weight 1 at encoded rows.
@@ -168,18 +194,16 @@ class FittedModel:
 
         Notes
         -----
-        Cost: n m kernel entries and 2 n m² multiply-adds.
+        Cost: n m kernel entries and 2 n m² multiply-adds in float64.
         """
-        spread = np.empty(len(X))
-        diagonal = kernel_diag(self.kernel, X).astype(np.float64)
-        least = residual_rounding(self.dictionary.points.dtype) * diagonal
-        for rows, Z in self._map.blocks(X):
-            residual = diagonal[rows] - np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
-            columns = self._linear_columns(X[rows]).astype(Z.dtype) if len(self.slopes) else None
-            features = Z if columns is None else np.concatenate([Z, columns], axis=1)
-            whitened = self._posterior_solve.solve_rows(features)
-            spread[rows] = np.einsum("ij,ij->i", whitened, whitened, dtype=np.float64)
-            spread[rows] += np.maximum(residual, least[rows]) / self.mu
+        doubled, spread = X.astype(np.float64), np.empty(len(X))
+        diagonal = kernel_diag(self.kernel, doubled)
+        for rows, Z in self._map.blocks(doubled):
+            residual = diagonal[rows] - np.einsum("ij,ij->i", Z, Z)
+            linear = self._linear_columns(X[rows])[:, : len(self.slopes)]
+            whitened = self._posterior_solve.solve_rows(np.concatenate([Z, linear], axis=1))
+            spread[rows] = np.einsum("ij,ij->i", whitened, whitened)
+            spread[rows] += np.maximum(residual, 0) / self.mu
         return np.sqrt((1 + spread)[:, None] * self.noise_variance)
 
     def _linear_columns(self, X: FloatArray) -> Float64Array:
@@ -196,11 +220,11 @@ class FittedModel:
 
     @cached_property
     def _map(self) -> NystromMap:
-        return solution_map(self.kernel, self.dictionary, self.approximation)
+        return evaluated_in_double(solution_map(self.kernel, self.dictionary, self.approximation))
 
     @cached_property
     def _posterior_solve(self) -> ForwardSubstitution:
-        return forward_substitution(unpacked(self.posterior), self.dictionary.points.dtype)
+        return forward_substitution(unpacked(self.posterior), np.dtype(np.float64))
 
 
 def packed(factor: Float64Array, dtype: str) -> FloatArray:

@@ -70,7 +70,9 @@ def block_moments(values: Float64Array, weights: Float64Array | None = None) -> 
     Cost: about five passes over the block.
     """
     finite = np.isfinite(values)
-    if weights is None and values.shape[1] and finite.all():
+    # Weights of 1 are none, to the bit.
+    unweighted = weights is None or bool((weights == 1).all())
+    if unweighted and values.shape[1] and finite.all():
         return _plain_moments(values)
     w = finite * (1.0 if weights is None else weights)
     total = w.sum(axis=1)

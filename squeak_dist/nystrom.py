@@ -183,6 +183,11 @@ def solution_map(kernel: Kernel, dictionary: Dictionary, approximation: str) -> 
     return projected_map(kernel, dictionary.points[distinct_rows(dictionary.points)])
 
 
+def evaluated_in_double(nystrom: NystromMap) -> NystromMap:
+    """Return the same map, evaluated in float64: for residuals that float32 would drown."""
+    return _make_map(nystrom.kernel, nystrom.points.astype(np.float64), nystrom.factor)
+
+
 def in_double(dictionary: Dictionary) -> Dictionary:
     """Return the dictionary with points in float64: its maps are evaluated in float64."""
     return replace(dictionary, points=dictionary.points.astype(np.float64, copy=False))

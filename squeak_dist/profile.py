@@ -49,6 +49,8 @@ class Profile:
         Uniform sample of at most ``sample_rows`` kept rows.
     sample_rows : int
         Size of the sample.
+    uncounted : tuple of hashable
+        Columns for whose missing values no row is dropped.
     """
 
     partition_rows: Mapping[int, int]
@@ -64,6 +66,7 @@ class Profile:
     weight_infinite: int
     sample: RowSample
     sample_rows: int
+    uncounted: tuple[Hashable, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -92,7 +95,13 @@ class Profile:
 
 
 def profile_table(
-    table: Table, *, partition: int, missing: str, seed: int, sample_rows: int
+    table: Table,
+    *,
+    partition: int,
+    missing: str,
+    seed: int,
+    sample_rows: int,
+    uncounted: tuple[Hashable, ...] = (),
 ) -> Profile:
     """Profile one partition.
 
@@ -109,6 +118,8 @@ def profile_table(
         Seed of the row sample.
     sample_rows : int
         Size of the row sample, at least 0.
+    uncounted : tuple of hashable, optional
+        Columns for whose missing values no row is dropped: those that the fit leaves out.
 
     Returns
     -------
@@ -127,7 +138,12 @@ def profile_table(
     """
     check_policy(missing)
     columns = [read_column(series) for _, series in table.features.items()]
-    keep = kept_rows(columns, table.targets, missing)
+    counted = [
+        column
+        for label, column in zip(table.features.columns, columns, strict=True)
+        if label not in uncounted
+    ]
+    keep = kept_rows(counted, table.targets, missing)
     weights = _valid_weights(table.weights)
     infinite, moments = _feature_moments(columns, keep)
     target_infinite = np.count_nonzero(np.isinf(table.targets), axis=0)
@@ -148,6 +164,7 @@ def profile_table(
         weight_infinite=0 if table.weights is None else int(np.isinf(table.weights).sum()),
         sample=sample_table(table, columns, keep, partition, seed, sample_rows),
         sample_rows=sample_rows,
+        uncounted=uncounted,
     )
 
 
@@ -246,6 +263,7 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
         weight_infinite=sum(p.weight_infinite for p in profiles),
         sample=merge_samples([p.sample for p in profiles], kinds, sample_rows),
         sample_rows=sample_rows,
+        uncounted=profiles[0].uncounted,
     )
 
 

@@ -171,7 +171,8 @@ def _minimum(score: Callable[[float], float], grid: Float64Array) -> float:
     if not np.isfinite(scores[best]):
         return float(grid[-1])
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    refined = minimize_scalar(score, bounds=(float(low), float(high)), method="bounded")
+    with np.errstate(invalid="ignore"):  # scores may be infinite
+        refined = minimize_scalar(score, bounds=(float(low), float(high)), method="bounded")
     return float(refined.x if refined.fun <= scores[best] else grid[best])
 
 

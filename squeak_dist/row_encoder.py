@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -19,7 +19,7 @@ from squeak_dist.column_encoding import (
     level_places,
     read_numbers,
 )
-from squeak_dist.columns import DAY, read_column
+from squeak_dist.columns import DAY
 from squeak_dist.errors import DataError, InfiniteValuesError, MissingValuesError
 from squeak_dist.table import as_slice, column_positions, named_counts, row_blocks
 
@@ -34,7 +34,6 @@ class _Layout:
     and ``indicators`` are rows of their block, and ``..._slots`` where they go.
     """
 
-    unused: tuple[int, ...]
     numbers: tuple[int, ...]
     values: IntArray
     value_slots: slice | IntArray
@@ -76,6 +75,11 @@ class RowEncoder:
         """The user's labels, in order."""
         return tuple(column.label for column in self.columns)
 
+    @cached_property
+    def used_labels(self) -> tuple[Hashable, ...]:
+        """Those of the columns that are encoded."""
+        return tuple(column.label for column in self.columns if column.names)
+
     def encode(self, features: pd.DataFrame | npt.NDArray[Any]) -> tuple[FloatArray, BoolArray]:
         """Encode a table: see :meth:`FeatureEncoding.encode`."""
         if not isinstance(features, pd.DataFrame):
@@ -100,7 +104,6 @@ class RowEncoder:
         values = [i for i, column in enumerate(chosen) if column.value]
         indicators = [i for i, column in enumerate(chosen) if column.indicator]
         return _Layout(
-            unused=tuple(j for j, column in enumerate(self.columns) if not column.names),
             numbers=tuple(numbers),
             values=np.array(values, np.int64),
             value_slots=as_slice([starts[i] for i in values]),
@@ -132,13 +135,12 @@ class RowEncoder:
             return block if everything else block[positions]
 
         out, kept = self._write_numbers(read, len(X))
-        if self.missing == "drop" and not everything:
-            kept &= ~np.isnan(X[:, list(self._layout.unused)].astype(np.float64)).any(axis=1)
         return (out if kept.all() else out[kept]), kept
 
     def _encode_frame(self, frame: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
-        positions = column_positions(frame.columns, self.labels)
-        series = [frame.iloc[:, position] for position in positions]
+        positions = column_positions(frame.columns, self.used_labels)
+        used = [j for j, column in enumerate(self.columns) if column.names]
+        series = {j: frame.iloc[:, place] for j, place in zip(used, positions, strict=True)}
         numbers = [read_numbers(self.columns[j], series[j]) for j in self._layout.numbers]
 
         def read(rows: slice) -> Float64Array:
@@ -149,10 +151,6 @@ class RowEncoder:
 
         out, kept = self._write_numbers(read, len(frame))
         self._write_levels(series, out, kept)
-        if self.missing == "drop":
-            # As in the profile, a column that is not encoded counts too.
-            for j in self._layout.unused:
-                kept &= ~read_column(series[j]).missing
         return (out if kept.all() else out[kept]), kept
 
     def _write_numbers(
@@ -214,7 +212,7 @@ class RowEncoder:
                 slot += 2
 
     def _write_levels(
-        self, series: Sequence[pd.Series[Any]], out: FloatArray, kept: BoolArray
+        self, series: Mapping[int, pd.Series[Any]], out: FloatArray, kept: BoolArray
     ) -> None:
         """Write the 0/1 columns of the levels; with "drop", rows without one are not kept."""
         chosen = [j for j, c in enumerate(self.columns) if c.kind == "categorical" and c.names]

@@ -205,8 +205,10 @@ def joint_equations(
     if start is not None:
         lower, upper = np.minimum(lower, start.lower), np.maximum(upper, start.upper)
     k = targets.shape[1]
-    kernel = NormalEquations(sums.gram, sums.moment[:, :k], sums.target_square[:k], sums.rows)
-    return JointEquations(kernel, linear, sums.moment[:, k:], lower, upper)
+    # Copies: a view and what is unpickled of it give BLAS other strides, and so other bits.
+    moment, cross = sums.moment[:, :k].copy(), sums.moment[:, k:].copy()
+    kernel = NormalEquations(sums.gram, moment, sums.target_square[:k].copy(), sums.rows)
+    return JointEquations(kernel, linear, cross, lower, upper)
 
 
 def _with_columns_as_targets(sums: JointEquations) -> NormalEquations:

@@ -57,6 +57,11 @@ class TableSchema:
         )
         object.__setattr__(self, "weight_name", self.weight_name or str(self.weight))
 
+    @property
+    def weights(self) -> tuple[Hashable, ...]:
+        """The label of the sample weights, or none."""
+        return () if self.weight is None else (self.weight,)
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -100,15 +105,15 @@ def cut_table(frame: pd.DataFrame, schema: TableSchema) -> Table:
     DataError
         If a needed label stands twice in the frame.
     """
-    weight = () if schema.weight is None else (schema.weight,)
-    positions = column_positions(frame.columns, (*schema.features, *schema.targets, *weight))
+    needed = (*schema.features, *schema.targets, *schema.weights)
+    positions = column_positions(frame.columns, needed)
     n_features, n_targets = len(schema.features), len(schema.targets)
     targets = np.empty((len(frame), n_targets))
     for j, name in enumerate(schema.target_names):
         column = frame.iloc[:, positions[n_features + j]]
         targets[:, j] = _float_column(column.rename(name), "target")
     weights = None
-    if weight:
+    if schema.weights:
         column = frame.iloc[:, positions[-1]]
         weights = _float_column(column.rename(schema.weight_name), "sample weight")
     features = frame.iloc[:, as_slice(positions[:n_features])]
@@ -124,7 +129,7 @@ def _float_column(series: pd.Series[Any], role: str) -> Float64Array:
         raise ColumnTypeError(
             f"the {role} {series.name!r} is {kind_name(column.kind)} (dtype {series.dtype}); "
             f"expected numbers"
-            + ("; for classes, encode them as numbers first" if role == "target" else "")
+            + ("; for classes use SqueakClassifier" if role == "target" else "")
         )
     return np.array(column.numbers, dtype=np.float64)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,3 +30,29 @@ def uneven_rows() -> Callable[..., np.ndarray]:
         return (spread * rng.normal(size=(n, d))).astype(dtype)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Runs deploy/tls/make_certificates.py; returns a new directory of its output."""
+    pytest.importorskip("cryptography")
+    script = Path(__file__).parents[1] / "deploy" / "tls" / "make_certificates.py"
+
+    def make() -> Path:
+        directory = tmp_path_factory.mktemp("tls") / "certs"
+        subprocess.run([sys.executable, script, directory], check=True, capture_output=True)
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def certificates(make_certificates: Callable[[], Path]) -> Path:
+    """Certificates of one cluster: ca/, scheduler/, worker/ and client/."""
+    return make_certificates()
+
+
+@pytest.fixture(scope="session")
+def other_certificates(make_certificates: Callable[[], Path]) -> Path:
+    """Certificates of another CA."""
+    return make_certificates()

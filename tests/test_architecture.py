@@ -25,20 +25,20 @@ ROOT = Path(squeak_dist.__file__).parent
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
     {"errors", "_typing", "_version"},
-    {"_floats", "columns", "moments"},
+    {"_floats", "columns", "moments", "calibration"},
     {"kernels", "linalg", "dictionary", "merge_tree", "validation", "datasets"},
     {"table", "column_profile", "column_encoding"},
-    {"row_sample", "row_encoder"},
-    {"profile"},
+    {"row_sample", "row_encoder", "classes"},
+    {"profile", "label_counts"},
     {"profile_checks"},
     {"leverage", "nystrom", "encoding"},
     {"encoding_rules", "ridge_path"},
     {"model", "feature_model"},
-    {"squeak", "solvers", "conjugate_gradients", "samplers", "store", "checkpoint"},
-    {"tuning", "principal"},
+    {"squeak", "solvers", "conjugate_gradients", "samplers", "store"},
+    {"tuning", "checkpoint", "principal"},
     {"stages"},
     {"distributed", "report"},
-    {"estimators"},
+    {"estimators", "model_selection"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -51,11 +51,12 @@ HOMES = {
     "bokeh": {"report"},
     "sklearn": {"estimators", "samplers", "datasets", "report", "cli"},
     "click": {"cli"},
+    "ray": {"distributed"},
 }
 MATHEMATICS = {
     *("_typing", "_floats", "errors", "kernels", "linalg", "dictionary", "merge_tree"),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
-    *("ridge_path", "principal"),
+    *("ridge_path", "principal", "calibration"),
 }
 
 
@@ -201,6 +202,17 @@ def test_importing_the_package_imports_nothing_heavy():
     assert done.stdout.split() == []
 
 
+def test_ray_is_imported_in_one_file_and_only_when_it_is_asked_for():
+    assert [m.name for m in MODULES if "ray" in imported_roots(m)] == [
+        "squeak_dist.distributed.on_ray"
+    ]
+    script = "import sys, squeak_dist.cli; print('ray' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
 def test_the_face_is_complete():
     for name in squeak_dist.__all__:
         assert getattr(squeak_dist, name) is not None
@@ -321,7 +333,8 @@ def parameters_of(member: object) -> list[str]:
         return [name for name in names if name not in {"self", "cls"}]
     if is_dataclass(member):
         return [field.name for field in fields(member) if field.init]
-    if "__init__" in vars(member) and not getattr(member, "_is_protocol", False):
+    ours = str(getattr(member.__init__, "__module__", "")).startswith("squeak_dist.")
+    if ours and not getattr(member, "_is_protocol", False):  # inherited ones too
         return list(inspect.signature(member.__init__).parameters)[1:]
     return []
 

@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 
 import click
+import dask
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from sklearn.metrics import r2_score
 
 import squeak_dist
-from squeak_dist.cli import commands, main
+from squeak_dist.cli import main
 from squeak_dist.cli.progress import StageBars
 
 BIN = Path(sys.executable).parent
@@ -146,6 +148,25 @@ def test_predict_writes_parquet_with_the_index(place, tmp_path):
     assert predicted.index.tolist() == test.index.tolist()
     model = squeak_dist.load(place / "model.zarr")
     np.testing.assert_allclose(predicted["y"], model.predict(test), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"), [(None, ["index"]), ("row", ["row"]), (["p", "q"], ["p", "q"])]
+)
+def test_an_index_without_a_name_gets_one(place, tmp_path, named, shown):
+    """Not the one that Dask would make up: other readers than pandas see it as a column."""
+    rows = made(20, 1)
+    if isinstance(named, list):
+        rows = rows.set_index([rows.index // 5, rows.index % 5])
+    else:
+        rows.index = pd.Index([*range(19), 99])  # Dask cannot read a range that has a name
+    rows.rename_axis(named).to_parquet(tmp_path / "rows.parquet")
+    result = run(
+        "predict", place / "model.zarr", tmp_path / "rows.parquet", "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.stderr
+    columns = pyarrow.parquet.read_table(tmp_path / "out").column_names
+    assert set(columns) == {"y", *shown}
 
 
 def test_predict_overwrites_on_request_only(place, tmp_path):
@@ -295,16 +316,11 @@ def test_bad_input_is_one_line_and_exit_code_2(place, tmp_path, monkeypatch, arg
     assert not (tmp_path / "o").exists()
 
 
-def test_no_scheduler_answers(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        commands,
-        "Client",
-        lambda address, **options: Client(address, **(options | {"timeout": "200ms"})),
-    )
+def test_no_scheduler_answers(place, tmp_path):
     command = ["fit", place / "train", *FIT, "--model", tmp_path / "m", "--scheduler"]
-    for address in ("tcp://127.0.0.1:9", "no-such-protocol://x"):
-        result = CliRunner().invoke(main, list(map(str, [*command, address])))
-        assert "no Dask scheduler answers at" in message(result, 1)
+    with dask.config.set({"distributed.comm.timeouts.connect": "200ms"}):
+        result = CliRunner().invoke(main, list(map(str, [*command, "tcp://127.0.0.1:9"])))
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in message(result, 1)
 
 
 def test_damaged_data_are_a_failure_without_a_traceback(place, tmp_path):

@@ -699,6 +699,7 @@ def test_a_fit_of_many_small_partitions():
 
 def test_the_public_names():
     assert dir(squeak_dist) == [
+        "ClassEvaluation",
         "Cosine",
         "Evaluation",
         "Kernel",
@@ -707,10 +708,12 @@ def test_the_public_names():
         "Matern",
         "Polynomial",
         "RBF",
+        "SqueakClassifier",
         "SqueakPCA",
         "SqueakRegressor",
         "SqueakTransformer",
         "__version__",
         "fit",
         "load",
+        "remove_checkpoint",
     ]

@@ -23,6 +23,8 @@ import pytest
 import zarr
 from fsspec.implementations.memory import MemoryFileSystem
 
+from squeak_dist.calibration import Link
+from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.encoding_rules import make_encoding
@@ -330,12 +332,20 @@ def test_to_plain_gives_pythons_own_types_and_says_where_it_cannot():
     "classes", [["no", "yes"], [0, 1, 2], [False, True], [0.5, 1.5]], ids=lambda c: type(c[0])
 )
 def test_task_and_classes_are_root_attributes(model, tmp_path, classes):
-    report = {"task": "classification", "classes": np.array(classes)}
-    save_model(replace(model, report=report), tmp_path / "m.zarr")
+    link = Link(1.5, 0.1, tuple(0.1 * k for k in range(len(classes))))
+    labels = Classes("kind", tuple(classes), "object", "object", link=link)
+    report = {"task": "classification"}
+    save_model(replace(model, report=report, classes=labels), tmp_path / "m.zarr")
     attributes = zarr.open_group(tmp_path / "m.zarr", mode="r").attrs
     assert attributes["task"] == "classification"
     assert attributes["classes"] == classes
     assert [type(c) for c in attributes["classes"]] == [type(c) for c in classes]
+    assert attributes["labelling"]["link"] == {
+        "slope": 1.5, "power": 0.1, "offsets": list(link.offsets),
+    }  # fmt: skip
+    loaded = load_model(tmp_path / "m.zarr").classes
+    assert loaded == labels
+    assert [type(c) for c in loaded.labels] == [type(c) for c in classes]
 
 
 @pytest.mark.parametrize("kernel", [Matern(0.1, nu=2.5), Laplacian((1.0, 2.0, 1e-8))])

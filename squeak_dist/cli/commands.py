@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-import logging
-import os
 import re
-import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
-from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow
-from distributed import Client, KilledWorker, LocalCluster
+from distributed import KilledWorker
 
 import squeak_dist
 from squeak_dist._version import __version__
-from squeak_dist.cli.outputs import check_apart, check_free, replacing
+from squeak_dist.cli.connecting import Place, cluster_options, connected
+from squeak_dist.cli.outputs import check_apart, check_free, name_index, replacing
 from squeak_dist.cli.progress import StageBars, compute_with_bar
 from squeak_dist.distributed import read_parquet
 from squeak_dist.errors import (
@@ -32,12 +28,13 @@ from squeak_dist.errors import (
     NumericalError,
     SqueakError,
     SqueakWarning,
+    StorageError,
 )
 from squeak_dist.kernels import BUILTIN_KERNELS
 from squeak_dist.model import FittedModel
 from squeak_dist.store import check_writable
 
-_FAILURES = (ClusterError, NumericalError)  # of the run, not of what the user gave
+_FAILURES = (ClusterError, NumericalError, StorageError)  # of the run, not of what the user gave
 _BREAKDOWNS = (  # of files, disks, networks and workers while a command runs
     OSError,
     MemoryError,
@@ -85,78 +82,6 @@ def _one_line(message: object) -> str:
 def _show_warning(message: Any, category: type[Warning], *args: Any, **kwargs: Any) -> None:
     if issubclass(category, SqueakWarning):
         click.echo(f"Warning: {_one_line(message)}", err=True)
-
-
-def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--quiet", is_flag=True, help="No progress bars."),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=0),
-            metavar="COUNT",
-            help="Worker processes to start here; 0: threads of this process.  "
-            "[default: one per CPU]",
-        ),
-        click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Dask cluster to run on: tcp://…, tls://… or ws://… "
-            "[default: $DASK_SCHEDULER_ADDRESS]",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-@contextmanager
-def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | None]:
-    """Yield a client of the scheduler, or of worker processes started here, or None.
-
-    Raises
-    ------
-    ClusterError
-        If the scheduler does not answer.
-    """
-    address = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
-    if address:
-        try:
-            client = Client(address, timeout=30, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise ClusterError(f"no Dask scheduler answers at {address}: {error}") from error
-        with client:
-            yield client
-        return
-    if workers == 0:
-        yield None
-        return
-    with _interrupts_held():
-        count = workers or os.cpu_count() or 1
-        cluster = LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,  # what fails there ends here as an error of one line
-        )
-    with cluster, Client(cluster) as client:
-        yield client
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the end; processes started here never hear of it.
-
-    A terminal sends it to the workers too, which would each print a traceback. What
-    ends them is the end of their cluster.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    ensure_running()  # or it starts with the first worker, and lets Ctrl-C through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @click.group(
@@ -209,6 +134,17 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
     help="Columns to learn from, comma separated.  [default: all others]",
 )
 @click.option("--sample-weight", metavar="COLUMN", help="Column of sample weights.")
+@click.option(
+    "--task",
+    type=click.Choice(["regression", "classification"]),
+    default="regression",
+    metavar="NAME",
+    show_default=True,
+    help="regression of numbers, or classification of labels.",
+)
+@click.option(
+    "--balanced", is_flag=True, help="In classification: all classes of the same weight."
+)
 @click.option(
     "--kernel",
     type=click.Choice(list(BUILTIN_KERNELS)),
@@ -298,7 +234,15 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
     show_default=True,
     help="Of all that is random; the same seed, the same model.",
 )
-@_cluster_options
+@click.option(
+    "--checkpoint",
+    metavar="PATH",
+    help="Directory or URL for finished parts: the same command goes on from there after a break.",
+)
+@click.option(
+    "--remove-checkpoint", is_flag=True, help="Remove the checkpoint once the model is saved."
+)
+@cluster_options
 @_plain_errors
 def fit(
     data: str,
@@ -306,8 +250,11 @@ def fit(
     model_path: str,
     features: str | None,
     sample_weight: str | None,
-    scheduler: str | None,
-    workers: int | None,
+    task: str,
+    balanced: bool,
+    checkpoint: str | None,
+    remove_checkpoint: bool,
+    cluster: Place,
     quiet: bool,
     **parameters: Any,
 ) -> None:
@@ -315,27 +262,43 @@ def fit(
 
     DATA is parquet: a file, a directory, a glob or a URL.
     """
-    estimator = squeak_dist.SqueakRegressor(**parameters)
+    estimator = _estimator(task, balanced, parameters)
     estimator.check_parameters()
     check_apart("--model", model_path, data)
     check_writable(model_path)
-    frame = read_parquet(data)
+    if checkpoint is not None:
+        check_apart("--checkpoint", checkpoint, data, model_path)
+    read_parquet(data)  # an error before any worker starts
     bars = StageBars(quiet)
-    with connected(scheduler, workers) as client:
+    with connected(cluster) as client:
         try:
             estimator.fit(
-                frame,
+                data,
                 target=target[0] if len(target) == 1 else list(target),
                 features=None if features is None else [f.strip() for f in features.split(",")],
                 sample_weight=sample_weight,
                 client=client,
                 progress=None if quiet else bars,
+                checkpoint=checkpoint,
             )
         finally:
             bars.close()
         estimator.save(model_path)
+    if checkpoint is not None and remove_checkpoint:
+        squeak_dist.remove_checkpoint(checkpoint)
     click.echo(_summary(estimator.model_), err=True)
     click.echo(model_path)
+
+
+def _estimator(
+    task: str, balanced: bool, parameters: dict[str, Any]
+) -> squeak_dist.SqueakRegressor | squeak_dist.SqueakClassifier:
+    if task == "classification":
+        weight = "balanced" if balanced else None
+        return squeak_dist.SqueakClassifier(class_weight=weight, **parameters)
+    if balanced:
+        raise InvalidParameterError("--balanced is for classes: add --task classification")
+    return squeak_dist.SqueakRegressor(**parameters)
 
 
 @main.command()
@@ -343,50 +306,63 @@ def fit(
 @click.argument("data")
 @click.option("--out", required=True, metavar="PATH", help="Directory or URL to write to.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
-@_cluster_options
+@click.option(
+    "--probabilities", is_flag=True, help="Of a classifier: write these, one column per class."
+)
+@cluster_options
 @_plain_errors
 def predict(
     model_path: str,
     data: str,
     out: str,
     overwrite: bool,
-    scheduler: str | None,
-    workers: int | None,
+    probabilities: bool,
+    cluster: Place,
     quiet: bool,
 ) -> None:
     """Predict DATA with MODEL and write parquet.
 
-    Every row is predicted, and keeps its index.
+    Every row is predicted, and keeps its index; one without a name is the column "index".
     """
     check_apart("--out", out, data, model_path)
     check_free(out, overwrite=overwrite)
     model = _load_predictor(model_path)
-    predictions = model.predict(read_parquet(data))
-    frame = predictions.to_frame() if predictions.ndim == 1 else predictions
+    frame = _predicted(model, read_parquet(data), probabilities)
+    frame = frame.map_partitions(name_index, list(frame.columns), enforce_metadata=False)
     # The workers end first, so that none still writes to what is swapped or removed.
-    with replacing(out, overwrite=overwrite) as place, connected(scheduler, workers) as client:
+    with replacing(out, overwrite=overwrite) as place, connected(cluster) as client:
         compute_with_bar(frame.to_parquet(place, compute=False), client, quiet=quiet)
     click.echo(out)
+
+
+def _predicted(model: Any, data: Any, probabilities: bool) -> Any:
+    """Return predictions as a lazy frame whose columns have names of text."""
+    if probabilities:
+        if not isinstance(model, squeak_dist.SqueakClassifier):
+            raise InvalidParameterError("--probabilities are of a classifier, but this is none")
+        shares = model.predict_proba(data)
+        return shares.rename(columns={label: str(label) for label in shares.columns})
+    predictions = model.predict(data)
+    return predictions.to_frame() if predictions.ndim == 1 else predictions
 
 
 @main.command()
 @click.argument("model_path", metavar="MODEL")
 @click.argument("data")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_cluster_options
+@cluster_options
 @_plain_errors
 def evaluate(
     model_path: str,
     data: str,
     as_json: bool,
-    scheduler: str | None,
-    workers: int | None,
+    cluster: Place,
     quiet: bool,
 ) -> None:
-    """Score MODEL on DATA, beside the mean and linear ridge."""
+    """Score MODEL on DATA, beside a constant and linear ridge."""
     model = _load_predictor(model_path)
     frame = read_parquet(data)
-    with connected(scheduler, workers) as client:
+    with connected(cluster) as client:
         scores = model.evaluate(frame, client=client)
     if as_json:
         click.echo(json.dumps(scores.to_dict(), allow_nan=False))
@@ -415,13 +391,13 @@ def inspect(model_path: str, as_json: bool) -> None:
 @click.option(
     "--seed", type=int, default=0, metavar="NUMBER", show_default=True, help="Of split and fit."
 )
-@_cluster_options
+@cluster_options
 @_plain_errors
-def demo(out: Path, seed: int, scheduler: str | None, workers: int | None, quiet: bool) -> None:
+def demo(out: Path, seed: int, cluster: Place, quiet: bool) -> None:
     """Fit sea-surface temperatures, beside other methods."""
     from squeak_dist.cli.demo import run_demo
 
-    with connected(scheduler, workers) as client:
+    with connected(cluster) as client:
         if client is None:
             raise InvalidParameterError("the demo runs on worker processes: --workers 1 or more")
         run_demo(client, out, seed, quiet=quiet)
@@ -439,9 +415,13 @@ def _load_predictor(path: str) -> Any:
 
 def _facts(model: FittedModel) -> dict[str, Any]:
     report = model.report
+    classes = {} if model.classes is None else {"classes": list(model.classes.labels)}
+    names = model.target_names if model.classes is None else (model.classes.target,)
     return {
+        "task": report["task"],
         "kernel": str(model.kernel),
-        "target": list(model.target_names),
+        "target": list(names),
+        **classes,
         "features": list(model.encoding.feature_names),
         "encoded_features": model.encoding.n_features,
         "rows_fitted": report["rows_fitted"],
@@ -462,14 +442,19 @@ def _facts(model: FittedModel) -> dict[str, Any]:
 
 def _summary(model: FittedModel) -> str:
     facts = _facts(model)
-    shown = facts | {
-        "target": ", ".join(facts["target"]),
-        "features": _shortened(facts["features"]),
-        "train_rmse": ", ".join(f"{v:.6g}" for v in facts["train_rmse"]),
-        "target_std": ", ".join(f"{v:.6g}" for v in facts["target_std"]),
-        "seconds": ", ".join(f"{k} {v:.1f}" for k, v in facts["seconds"].items()),
-        "peak_worker_bytes": f"{facts['peak_worker_bytes'] / 2**20:,.0f} MiB",
-    }
+    classes = {"classes": _shortened(list(map(str, facts.get("classes", []))))}
+    shown = (
+        facts
+        | (classes if "classes" in facts else {})
+        | {
+            "target": ", ".join(facts["target"]),
+            "features": _shortened(facts["features"]),
+            "train_rmse": _shortened([f"{v:.6g}" for v in facts["train_rmse"]]),
+            "target_std": _shortened([f"{v:.6g}" for v in facts["target_std"]]),
+            "seconds": ", ".join(f"{k} {v:.1f}" for k, v in facts["seconds"].items()),
+            "peak_worker_bytes": f"{facts['peak_worker_bytes'] / 2**20:,.0f} MiB",
+        }
+    )
     return "\n".join(
         f"{name.replace('_', ' '):>20}  {f'{v:.6g}' if isinstance(v, float) else v}"
         for name, v in shown.items()

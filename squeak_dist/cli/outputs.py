@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import fsspec
+import pandas as pd
 from fsspec.core import has_magic
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
@@ -90,6 +91,24 @@ def check_free(out: str, *, overwrite: bool) -> None:
         )
     if files and not overwrite:
         raise InvalidParameterError(f"there is something at {out}; pass --overwrite to replace it")
+
+
+def name_index(part: pd.DataFrame, columns: Sequence[Hashable]) -> pd.DataFrame:
+    """Return a partition whose index has a name, which Dask would otherwise make up.
+
+    Parameters
+    ----------
+    part : pandas.DataFrame
+        Predictions.
+    columns : sequence of hashable
+        Names that are taken.
+    """
+    if part.index.name is not None or part.index.nlevels > 1:
+        return part
+    name = "index"
+    while name in columns:
+        name = f"_{name}"
+    return part.rename_axis(name)
 
 
 @contextmanager

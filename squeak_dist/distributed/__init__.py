@@ -5,18 +5,37 @@ dictionaries and partial sums only. Nothing is scattered and nothing is kept on
 a worker outside Dask's own results, so that a lost worker costs time alone.
 """
 
-from squeak_dist.distributed.executor import DaskExecutor, Progress, active_client, fit_source
+from squeak_dist.distributed.class_predictions import (
+    predict_labels,
+    predict_log_odds,
+    predict_probabilities,
+)
+from squeak_dist.distributed.class_scores import ClassEvaluation, ClassScore, evaluate_classes
+from squeak_dist.distributed.executor import (
+    DaskExecutor,
+    Progress,
+    active_client,
+    active_executor,
+    extend_source,
+    fit_source,
+)
 from squeak_dist.distributed.features import (
     fit_components_source,
     fit_features_source,
     is_lazy,
     transform_collection,
 )
+from squeak_dist.distributed.labels import Labelled, class_source, labelled
 from squeak_dist.distributed.predictions import (
+    RowOutput,
     as_fitted,
+    deviation_collection,
+    map_rows,
+    novelty_collection,
     predict_collection,
     predict_frame,
     predict_rows,
+    target_labels,
     write_dual_weights,
 )
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
@@ -29,25 +48,41 @@ from squeak_dist.distributed.sources import (
 )
 
 __all__ = [
+    "ClassEvaluation",
+    "ClassScore",
     "DaskExecutor",
     "Evaluation",
+    "Labelled",
     "Progress",
+    "RowOutput",
     "Score",
     "Source",
     "active_client",
+    "active_executor",
     "as_fitted",
     "as_rows",
+    "class_source",
+    "deviation_collection",
+    "evaluate_classes",
     "evaluate_source",
+    "extend_source",
     "fit_components_source",
     "fit_features_source",
     "fit_source",
     "is_lazy",
+    "labelled",
+    "map_rows",
+    "novelty_collection",
     "predict_collection",
     "predict_frame",
+    "predict_labels",
+    "predict_log_odds",
+    "predict_probabilities",
     "predict_rows",
     "read_features",
     "read_parquet",
     "read_source",
+    "target_labels",
     "transform_collection",
     "write_dual_weights",
 ]

@@ -9,6 +9,7 @@ import dask.dataframe as dd
 import numpy as np
 from dask.delayed import delayed
 
+from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.memory import rows_frame
 from squeak_dist.distributed.rows import as_rows, refuse_sparse, target_columns
 from squeak_dist.distributed.schema import (
@@ -56,14 +57,21 @@ def array_source(X: Any, y: Any, sample_weight: Any) -> Source:
         arrays.append(weights)
         dtypes[schema.weight] = weights.dtype
     check_types(schema, dtypes)
-    blocks = [array.to_delayed().ravel() for array in arrays]
+    blocks = list(zip(*(array.to_delayed().ravel() for array in arrays), strict=True))
     shared = delayed(schema, traverse=False)
-    tables = tuple(delayed(_cut_block)(shared, *block) for block in zip(*blocks, strict=True))
-    return Source(tables, schema, single, unnamed_features=True)
+    tables = tuple(delayed(Guarded(_cut_block))(shared, *block) for block in blocks)
+    return Source(tables, schema, single, unnamed_features=True, origins=blocks, dtypes=dtypes)
 
 
 def _cut_block(schema: TableSchema, X: Any, y: Any, weights: Any = None) -> Table:
     X = as_rows(X)
+    for name, values in (("y", y), (WEIGHT_NAME, weights)):
+        if values is not None and len(values) != len(X):
+            raise LengthMismatchError(
+                f"a chunk of X has {len(X):,} rows, but its chunk of {name} has {len(values):,}; "
+                f"cut both alike, e.g. from lengths that are known: X.compute_chunk_sizes(), or "
+                f"to_dask_array(lengths=True)"
+            )
     columns, _ = target_columns(y, len(X))
     return cut_table(rows_frame(X, columns, weights, schema), schema)
 

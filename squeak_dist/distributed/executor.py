@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,17 +14,31 @@ import psutil
 from dask.callbacks import Callback
 from dask.delayed import delayed
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
+from distributed.comm import CommClosedError
 
+from squeak_dist.checkpoint import Vault
+from squeak_dist.classes import Classes
+from squeak_dist.distributed.failures import Guarded, value_of
+from squeak_dist.distributed.identity import open_for
+from squeak_dist.distributed.on_ray import RAY, RayExecutor
 from squeak_dist.distributed.sources import Source
-from squeak_dist.errors import ClusterError, InsufficientMemoryError
+from squeak_dist.errors import ClusterError, InsufficientMemoryError, SqueakError, StorageError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
-from squeak_dist.stages import FitParameters, fit_tables
+from squeak_dist.stages import (
+    CheckpointExecutor,
+    Executor,
+    FitParameters,
+    Stream,
+    fit_stream,
+    fit_tables,
+)
 from squeak_dist.validation import check_memory, check_versions
 
 Progress = Callable[[str, int, int], None]
 
 _KEY = "squeak"  # what the keys of a fit's tasks begin with
+_REMOTE = ("aiohttp", "azure", "botocore", "gcsfs", "google")  # errors that are no OSError
 _WORKER_TIMEOUT = 30  # seconds that a fit waits for the first worker
 
 
@@ -52,11 +67,9 @@ class DaskExecutor:
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
         key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
-        task = (
-            function
-            if self._progress is None or self._client is None
-            else _Announced(function, self._topic)
-        )
+        task: Callable[..., Any] = Guarded(function)
+        if self._progress is not None and self._client is not None:
+            task = _Announced(task, self._topic)
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
 
     def share(self, value: Any) -> Any:
@@ -75,11 +88,12 @@ class DaskExecutor:
     def gather(self, stage: str, handle: Any) -> Any:
         """Compute one handle; its graph is the stage."""
         calls, self._calls = self._calls, 0
-        if self._client is not None:
-            return self._gather_from_cluster(stage, handle, calls)
-        with single_blas_thread(), _local_progress(self._progress, stage, calls):
-            (value,) = dask.compute(handle)
-        return value
+        with _storage_errors(stage):
+            if self._client is not None:
+                return value_of(self._gather_from_cluster(stage, handle, calls))
+            with single_blas_thread(), _local_progress(self._progress, stage, calls):
+                (value,) = dask.compute(handle)
+            return value_of(value)
 
     def check_memory(self, needed: int, explanation: str) -> None:
         """Compare with the memory limit of each worker, or with this machine's."""
@@ -96,18 +110,49 @@ class DaskExecutor:
 
     def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
         assert self._client is not None
-        with _cluster_progress(self._client, self._topic, self._progress, stage, calls):
+        with (
+            _cluster_errors(f"the {stage} stage"),
+            _cluster_progress(self._client, self._topic, self._progress, stage, calls),
+        ):
             future = self._client.compute(handle)
             try:
                 return future.result()
-            except KilledWorker as error:
-                raise ClusterError(
-                    f"workers died repeatedly during the {stage} stage: {error}. Mostly they ran "
-                    f"out of memory: lower max_dictionary, use smaller partitions, or give the "
-                    f"workers more memory"
-                ) from error
             finally:
                 future.cancel()
+
+
+@contextmanager
+def _storage_errors(stage: str) -> Iterator[None]:
+    """Say in which stage a file system failed, whose errors do not."""
+    try:
+        yield
+    except SqueakError:
+        raise
+    except Exception as error:
+        if not (isinstance(error, OSError) or type(error).__module__.startswith(_REMOTE)):
+            raise
+        raise StorageError(
+            f"a file system failed during the {stage} stage: {type(error).__name__}: {error}. Fit "
+            f"again when it is back; with a checkpoint, finished parts are not lost"
+        ) from error
+
+
+@contextmanager
+def _cluster_errors(when: str) -> Iterator[None]:
+    """Say what to do where Dask says only that workers died, or the scheduler is gone."""
+    try:
+        yield
+    except KilledWorker as error:
+        raise ClusterError(
+            f"workers died repeatedly during {when}: {error}. Mostly they ran "
+            f"out of memory: lower max_dictionary, use smaller partitions, or give the "
+            f"workers more memory"
+        ) from error
+    except (CancelledError, CommClosedError) as error:
+        raise ClusterError(
+            f"the Dask scheduler was lost during {when}: {error} Its tasks are gone; see that "
+            f"a scheduler runs and can be reached, and start again"
+        ) from error
 
 
 class _Announced:
@@ -176,7 +221,7 @@ def _total_memory(client: Client | None) -> int:
 
 
 @contextmanager
-def active_client(client: Client | None) -> Iterator[Client | None]:
+def active_client(client: Client | str | None) -> Iterator[Client | None]:
     """Yield the client to run on: the given one, the task's own, the default one, or None.
 
     Raises
@@ -191,7 +236,7 @@ def active_client(client: Client | None) -> Iterator[Client | None]:
     found = _default_client() if client is None else client
     if found is not None and not isinstance(found, Client):
         raise ClusterError(
-            f"client must be a distributed.Client, got {type(found).__name__}; pass "
+            f"client must be a distributed.Client or {RAY!r}, got {type(found).__name__}; pass "
             f"Client(address) or Client(cluster)"
         )
     if found is not None and found.asynchronous:
@@ -202,26 +247,20 @@ def active_client(client: Client | None) -> Iterator[Client | None]:
     yield found
 
 
-def compute(handle: Any, client: Client | None = None) -> Any:
-    """Return the value of one Delayed, on the active client or on local threads."""
-    with active_client(client) as chosen:
-        if chosen is not None:
-            return chosen.compute(handle).result()
-        with single_blas_thread():
-            return dask.compute(handle)[0]
-
-
 @contextmanager
 def active_executor(
-    client: Client | None, progress: Progress | None = None
-) -> Iterator[DaskExecutor]:
-    """Yield the executor to run on: the active client, or local threads.
+    client: Client | str | None, progress: Progress | None = None
+) -> Iterator[Executor]:
+    """Yield the executor to run on: Ray, the active client, or local threads.
 
     Raises
     ------
     VersionMismatchError, ClusterError
         If it cannot do the work.
     """
+    if client == RAY:
+        yield RayExecutor(progress)
+        return
     with active_client(client) as chosen:
         if chosen is not None:
             _wait_for_a_worker(chosen)
@@ -260,8 +299,10 @@ def fit_source(
     source: Source,
     parameters: FitParameters,
     *,
-    client: Client | None = None,
+    client: Client | str | None = None,
     progress: Progress | None = None,
+    checkpoint: Vault | None = None,
+    classes: Classes | None = None,
 ) -> FittedModel:
     """Fit a model to a source on a cluster, or on local threads.
 
@@ -271,23 +312,65 @@ def fit_source(
         Partitions.
     parameters : FitParameters
         All parameters.
-    client : distributed.Client, optional
-        The current client by default.
+    client : distributed.Client or "ray", optional
+        The current client by default; ``"ray"``: the Ray that this process is connected to.
     progress : callable, optional
         Called with (stage, tasks done, tasks in all).
+    checkpoint : Vault, optional
+        Where finished parts are kept, and found by a second fit.
+    classes : Classes, optional
+        What the ±1 columns of the target stand for.
 
     Raises
     ------
+    CheckpointError, CheckpointMismatchError
+        Before work is submitted, for a checkpoint that cannot be written or is of
+        another fit.
     VersionMismatchError, ClusterError, InsufficientMemoryError
         Before work is submitted.
     DataError
         After the profile, for what only the values show.
     """
+    opened = None if checkpoint is None else open_for(source, parameters, checkpoint)
     with active_executor(client, progress) as executor:
+        tables: Sequence[Any] = source.tables
+        if opened is not None:
+            executor = checkpointing = CheckpointExecutor(executor, opened)
+            tables = checkpointing.tables(tables)
         return fit_tables(
             executor,
-            source.tables,
+            tables,
             source.schema,
+            parameters,
+            target_names=source.target_names,
+            single_output=source.single_output,
+            unnamed_features=source.unnamed_features,
+            classes=classes,
+        )
+
+
+def extend_source(
+    stream: Stream | None,
+    source: Source,
+    parameters: FitParameters,
+    *,
+    client: Client | str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Stream, FittedModel]:
+    """Pass the partitions of a source through a stream, one after the other.
+
+    Parameters
+    ----------
+    stream : Stream, optional
+        So far.
+    source, parameters, client, progress
+        As in :func:`fit_source`; so are the errors.
+    """
+    with active_executor(client, progress) as executor:
+        return fit_stream(
+            executor,
+            stream,
+            source.tables,
             parameters,
             target_names=source.target_names,
             single_output=source.single_output,

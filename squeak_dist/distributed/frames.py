@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import dask.dataframe as dd
-import pandas as pd
 from dask.delayed import delayed
 
+from squeak_dist.distributed.alignment import join_by_index
+from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.schema import (
     WEIGHT,
     WEIGHT_NAME,
@@ -20,10 +21,7 @@ from squeak_dist.distributed.schema import (
     own_targets,
 )
 from squeak_dist.errors import ColumnTypeError, DataError
-from squeak_dist.table import Table, TableSchema, cut_table
-
-# Columns that are True in the rows of a collection, and missing where it has no such row.
-_IN_X, _IN_Y, _IN_WEIGHT = "__in_x__", "__in_y__", "__in_weight__"
+from squeak_dist.table import cut_table
 
 
 def dask_frame_source(
@@ -42,29 +40,49 @@ def dask_frame_source(
     -----
     As in pandas, alignment keeps the rows of X: rows that y alone has are left out.
     """
-    others: dict[str, Any] = {}
-    partners: dict[str, str] = {}
+    others: dict[str, tuple[str, Any]] = {}
     if y is None:
         targets = own_targets(target)
     else:
         columns, targets = _columns_of(y)
-        others = dict(zip(map(str, targets.labels), columns, strict=True))
-        others[_IN_Y], partners[_IN_Y] = _marks(columns[0]), "y"
+        others = {str(k): ("y", c) for k, c in zip(targets.labels, columns, strict=True)}
     weight = sample_weight
     if isinstance(weight, dd.Series):
         weight = WEIGHT
-        others |= {WEIGHT: sample_weight, _IN_WEIGHT: _marks(sample_weight)}
-        partners[_IN_WEIGHT] = WEIGHT_NAME
+        others[WEIGHT] = (WEIGHT_NAME, sample_weight)
     elif not isinstance(weight, Hashable):
         raise ColumnTypeError(
             f"X is a Dask DataFrame, so sample_weight must be a column name or a Dask Series; got "
             f"{type(sample_weight).__name__}"
         )
-    frame = _joined(X, others)
-    schema = frame_schema(list(frame.columns), list(X.columns), targets, weight, features)
-    check_types(schema, dict(zip(frame.columns, frame.dtypes, strict=True)))
-    tables = _tables(frame, schema, partners)
-    return Source(tables, schema, targets.single, unnamed_features=False)
+    own = list(X.columns)
+    schema = frame_schema([*own, *others], own, targets, weight, features)
+    dtypes = dict(zip(own, X.dtypes, strict=True))
+    dtypes |= {label: column.dtype for label, (_, column) in others.items()}
+    check_types(schema, dtypes)
+    needed = dict.fromkeys((*schema.features, *schema.targets, *schema.weights))
+    frame = select(X, [label for label in needed if label not in others])
+    frame = join_by_index(frame, others) if others else frame
+    shared = delayed(schema, traverse=False)
+    parts = tuple(frame.to_delayed())
+    tables = tuple(delayed(Guarded(cut_table))(part, shared) for part in parts)
+    return Source(
+        tables, schema, targets.single, unnamed_features=False, origins=parts, dtypes=dtypes
+    )
+
+
+def select(X: Any, labels: Iterable[Hashable]) -> Any:
+    """Return the columns of a Dask frame; all of them where pandas would not find some.
+
+    Parameters
+    ----------
+    X : Dask DataFrame
+        Has the columns.
+    labels : iterable of hashable
+        In a list with numbers, None would be looked for as NaN.
+    """
+    labels = list(labels)
+    return X if any(label is None or label != label for label in labels) else X[labels]
 
 
 def _columns_of(y: Any) -> tuple[list[Any], Targets]:
@@ -79,53 +97,3 @@ def _columns_of(y: Any) -> tuple[list[Any], Targets]:
     if not columns:
         raise DataError("y has no columns; at least one is needed")
     return columns, other_targets(names, single=single)
-
-
-def _marks(column: Any) -> Any:
-    return column.isnull() | True
-
-
-def _joined(X: Any, others: Mapping[str, Any]) -> Any:
-    if not others:
-        return X
-    try:
-        return X.assign(**{_IN_X: True, **others})
-    except (TypeError, ValueError, AssertionError) as error:
-        raise _unalignable(error) from error
-
-
-def _tables(frame: Any, schema: TableSchema, partners: Mapping[str, str]) -> tuple[Any, ...]:
-    weight = () if schema.weight is None else (schema.weight,)
-    marks = (_IN_X, *partners) if partners else ()
-    needed = list(dict.fromkeys((*schema.features, *schema.targets, *weight, *marks)))
-    try:
-        parts = frame[needed].to_delayed()
-    except (TypeError, ValueError, AssertionError) as error:
-        if not partners:
-            raise
-        raise _unalignable(error) from error
-    shared = delayed(schema, traverse=False)
-    return tuple(delayed(_cut_aligned)(part, shared, dict(partners)) for part in parts)
-
-
-def _unalignable(error: Exception) -> DataError:
-    return DataError(
-        f"X and y (or sample_weight) cannot be aligned by index ({error}); put the target and the "
-        f"weights into X and name them: target=..., sample_weight=..."
-    )
-
-
-def _cut_aligned(frame: pd.DataFrame, schema: TableSchema, partners: Mapping[str, str]) -> Table:
-    """Cut a partition, after a look at which collections its rows came from."""
-    if partners and not (of_x := frame[_IN_X].notna()).all():
-        frame = frame[of_x]
-    for mark, name in partners.items():
-        alone = frame.index[frame[mark].isna()]
-        if len(alone):
-            shown = ", ".join(map(str, alone[:3])) + (", …" if len(alone) > 3 else "")
-            raise DataError(
-                f"the indexes of X and {name} do not match: in one partition, {len(alone):,} of "
-                f"{len(frame):,} rows of X (index {shown}) have no row in {name}; give both the "
-                f"same index, or put {name} into X as a column and name it"
-            )
-    return cut_table(frame, schema)

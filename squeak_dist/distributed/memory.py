@@ -8,10 +8,12 @@ from typing import Any
 import pandas as pd
 from dask.delayed import delayed
 
+from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.rows import as_rows, row_weights, target_columns
 from squeak_dist.distributed.schema import (
     WEIGHT,
     Source,
+    Targets,
     array_schema,
     check_types,
     frame_schema,
@@ -45,8 +47,7 @@ def frame_source(
         others[weight] = row_weights(sample_weight, len(X))
     frame = pd.concat([X, pd.DataFrame(others, index=X.index)], axis=1) if others else X
     schema = frame_schema(list(frame.columns), list(X.columns), targets, weight, features)
-    check_types(schema, dict(zip(frame.columns, frame.dtypes, strict=True)))
-    return Source(_sliced(frame, schema), schema, targets.single, unnamed_features=False)
+    return _sliced_source(frame, schema, targets, unnamed_features=False)
 
 
 def rows_source(X: Any, y: Any, sample_weight: Any) -> Source:
@@ -58,8 +59,7 @@ def rows_source(X: Any, y: Any, sample_weight: Any) -> Source:
     columns, targets = target_columns(y, len(X))
     schema = array_schema(X.shape[1], targets, weighted=sample_weight is not None)
     frame = rows_frame(X, columns, sample_weight, schema)
-    check_types(schema, dict(zip(frame.columns, frame.dtypes, strict=True)))
-    return Source(_sliced(frame, schema), schema, targets.single, unnamed_features=True)
+    return _sliced_source(frame, schema, targets, unnamed_features=True)
 
 
 def rows_frame(X: Any, columns: Sequence[Any], weights: Any, schema: TableSchema) -> pd.DataFrame:
@@ -83,8 +83,15 @@ def rows_frame(X: Any, columns: Sequence[Any], weights: Any, schema: TableSchema
     return pd.concat([frame, pd.DataFrame(others)], axis=1)
 
 
-def _sliced(frame: pd.DataFrame, schema: TableSchema) -> tuple[Any, ...]:
+def _sliced_source(
+    frame: pd.DataFrame, schema: TableSchema, targets: Targets, *, unnamed_features: bool
+) -> Source:
+    dtypes: dict[Hashable, Any] = dict(zip(frame.columns, frame.dtypes, strict=True))
+    check_types(schema, dtypes)
     shared = delayed(schema, traverse=False)
     starts = range(0, max(len(frame), 1), _PARTITION_ROWS)
     slices = [frame.iloc[start : start + _PARTITION_ROWS] for start in starts]
-    return tuple(delayed(cut_table)(delayed(part, traverse=False), shared) for part in slices)
+    tables = tuple(
+        delayed(Guarded(cut_table))(delayed(part, traverse=False), shared) for part in slices
+    )
+    return Source(tables, schema, targets.single, unnamed_features, slices, dtypes)

@@ -23,7 +23,7 @@ def as_rows(X: Any) -> np.ndarray[Any, Any]:
         If it is complex, has not two dimensions, or no columns.
     """
     refuse_sparse("X", X)
-    array = np.asarray(X)
+    array = _plain(X)
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported: X must hold real numbers")
     if array.dtype.kind not in "biuf":
@@ -46,6 +46,15 @@ def as_rows(X: Any) -> np.ndarray[Any, Any]:
             f"required."
         )
     return array
+
+
+def _plain(values: Any) -> np.ndarray[Any, Any]:
+    """Return a NumPy array; what a mask hides is NaN."""
+    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "biufO":
+        kept = np.array(values.data, dtype=object if values.dtype.kind == "O" else np.float64)
+        kept[np.ma.getmaskarray(values)] = np.nan
+        return kept
+    return np.asarray(values)
 
 
 def refuse_sparse(name: str, values: Any) -> None:
@@ -103,7 +112,7 @@ def one_per_row(name: str, values: Any, rows: int) -> Any:
         If it is a scalar or of another length, complex, or sparse.
     """
     refuse_sparse(name, values)
-    values = values.array if isinstance(values, pd.Series) else np.asarray(values)
+    values = values.array if isinstance(values, pd.Series) else _plain(values)
     if values.ndim == 0 or len(values) != rows:
         got = "a scalar" if values.ndim == 0 else f"{len(values):,}"
         raise LengthMismatchError(f"X has {rows:,} rows, but {name} has {got}; they must be equal")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,19 @@ class Source:
         Whether the target was one column, not a list of one.
     unnamed_features : bool
         Whether the features came as an array, without names.
+    origins : sequence, optional
+        What each table was cut from, or files of all: what tells a checkpoint that the
+        data are the same. See :mod:`~squeak_dist.distributed.identity`.
+    dtypes : mapping of label to dtype, optional
+        Of the columns.
     """
 
     tables: tuple[Any, ...]
     schema: TableSchema
     single_output: bool
     unnamed_features: bool
+    origins: Sequence[Any] = ()
+    dtypes: Mapping[Hashable, Any] = field(default_factory=dict)
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -194,5 +201,5 @@ def _check_number(role: str, name: str, dtype: Any) -> None:
     if kind not in ("numeric", "boolean"):
         raise ColumnTypeError(
             f"the {role} {name!r} is {kind_name(kind)} (dtype {dtype}), but must be numbers"
-            + ("; for classes, encode them as numbers first" if role == "target" else "")
+            + ("; for classes use SqueakClassifier" if role == "target" else "")
         )

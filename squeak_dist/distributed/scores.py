@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.delayed import delayed
 from distributed import Client
 
 from squeak_dist._typing import Float64Array
-from squeak_dist.distributed.executor import compute
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import (
     DataError,
@@ -22,6 +21,7 @@ from squeak_dist.errors import (
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.merge_tree import balanced_levels
 from squeak_dist.model import FittedModel
+from squeak_dist.stages.executors import reduce_tree
 from squeak_dist.table import Table, named_counts
 
 
@@ -85,7 +85,7 @@ class Evaluation:
 
 
 def evaluate_source(
-    model: FittedModel, source: Source, *, client: Client | None = None
+    model: FittedModel, source: Source, *, client: Client | str | None = None
 ) -> Evaluation:
     """Score a model on a source in one pass.
 
@@ -95,7 +95,7 @@ def evaluate_source(
         The model.
     source : Source
         Test rows with their targets; rows without a target are left out.
-    client : distributed.Client, optional
+    client : distributed.Client or "ray", optional
         The current client by default.
 
     Raises
@@ -107,12 +107,14 @@ def evaluate_source(
     MissingValuesError, InvalidParameterError
         For missing or negative weights.
     """
-    shared = delayed(model.for_predictions(), traverse=False)
-    leaves = [delayed(_score_sums)(shared, table) for table in source.tables]
-    for level in balanced_levels(len(leaves), 8):
-        leaves = [delayed(_merge_sums)([leaves[i] for i in group]) for group in level]
-    total: Float64Array = compute(leaves[0], client)
-    return _evaluation(total)
+    with active_executor(client) as executor:
+        shared = executor.share(model.for_predictions())
+        leaves = [executor.call(_score_sums, shared, table) for table in source.tables]
+        levels = balanced_levels(len(leaves), 8)
+        root = reduce_tree(
+            executor, leaves, levels, lambda nodes, level, index: (_merge_sums, nodes)
+        )
+        return _evaluation(executor.gather("scores", root))
 
 
 def _score_sums(model: FittedModel, table: Table) -> Float64Array:
@@ -122,7 +124,7 @@ def _score_sums(model: FittedModel, table: Table) -> Float64Array:
     model, linear and mean. Means and deviations are merged, not raw sums, so a
     shifted target loses nothing.
     """
-    _check_values(table, model.target_names)
+    check_values(table, model.target_names)
     X, kept = model.encoding.encode(table.features)
     y = table.targets[kept]
     weights = np.ones(len(y)) if table.weights is None else table.weights[kept]
@@ -142,8 +144,14 @@ def _score_sums(model: FittedModel, table: Table) -> Float64Array:
     return np.array([total * ones, len(y) * ones, mean, *squares])
 
 
-def _check_values(table: Table, target_names: tuple[str, ...]) -> None:
-    """Refuse what the fit refuses too; rows without a target are only left out."""
+def check_values(table: Table, target_names: tuple[str, ...]) -> None:
+    """Refuse what the fit refuses too; rows without a target are only left out.
+
+    Raises
+    ------
+    InfiniteValuesError, MissingValuesError, InvalidParameterError
+        For infinite targets or weights, and for missing or negative weights.
+    """
     infinite = [
         (f"the target {name!r}", int(np.isinf(column).sum()))
         for name, column in zip(target_names, table.targets.T, strict=True)

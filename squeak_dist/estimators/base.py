@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils import check_random_state
 
 from squeak_dist._typing import FloatArray
+from squeak_dist.checkpoint import Vault, vault_at
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.errors import InvalidParameterError, SqueakError
 from squeak_dist.kernels import Kernel
@@ -80,6 +81,17 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
             del given[name]
         return FitParameters(seed=_seed(given.pop("random_state")), **given)
 
+    def _vault(self, checkpoint: Any, options: Mapping[str, Any] | None) -> Vault | None:
+        """Return where a fit keeps its finished parts, or None."""
+        if checkpoint is None:
+            return None
+        if not _is_integer(self.get_params(deep=False)["random_state"]):
+            raise InvalidParameterError(
+                "a fit with a checkpoint needs an integer random_state: any other draws another "
+                "seed when the fit goes on"
+            )
+        return vault_at(checkpoint, options)
+
     def _fitted(self) -> Any:
         if not hasattr(self, "model_"):
             raise NotFittedError(
@@ -91,7 +103,7 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _seed(random_state: Any) -> int:
     """Return a seed: the given one, or one drawn."""
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+    if _is_integer(random_state):
         return int(random_state)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
@@ -101,6 +113,10 @@ def _seed(random_state: Any) -> int:
         f"random_state must be an integer ≥ 0, a numpy Generator or RandomState, or None; got "
         f"{random_state!r}"
     )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def adopt(estimator: SqueakEstimator, model: Any) -> None:

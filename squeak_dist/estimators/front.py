@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from squeak_dist import checkpoint as checkpoints
 from squeak_dist.distributed import Progress
+from squeak_dist.errors import UnknownParameterError
 from squeak_dist.estimators.base import SqueakEstimator, adopt
+from squeak_dist.estimators.classifier import SqueakClassifier
 from squeak_dist.estimators.pca import SqueakPCA
 from squeak_dist.estimators.regressor import SqueakRegressor
 from squeak_dist.estimators.transformer import SqueakTransformer
@@ -19,6 +24,14 @@ from squeak_dist.store import load_model
 if TYPE_CHECKING:
     from distributed import Client
 
+_OTHER_NAMES = {  # what other libraries call them
+    "alpha": ["mu"],
+    "seed": ["random_state"],
+    "weights": ["sample_weight"],
+    "n_components": ["max_dictionary"],
+    "sigma": ["length_scale"],
+}
+
 
 def fit(
     X: Any,
@@ -28,8 +41,10 @@ def fit(
     features: Sequence[Hashable] | None = None,
     sample_weight: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-    client: Client | None = None,
+    client: Client | str | None = None,
     progress: Progress | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> SqueakRegressor:
     """Fit a kernel ridge regression to a table of any size.
@@ -37,6 +52,8 @@ def fit(
     Parameters
     ----------
     X, y, target, features, sample_weight, storage_options, client, progress
+        As in :meth:`SqueakRegressor.fit`.
+    checkpoint, checkpoint_options
         As in :meth:`SqueakRegressor.fit`.
     **parameters
         Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
@@ -49,6 +66,8 @@ def fit(
 
     Raises
     ------
+    UnknownParameterError
+        For a parameter that there is not, with those that come close.
     SqueakError
         See :meth:`SqueakRegressor.fit`.
 
@@ -61,6 +80,7 @@ def fit(
     >>> bool(abs(model.predict(pd.DataFrame({"x": [1.0]}))[0] - np.sin(1)) < 0.01)
     True
     """
+    _check_names(parameters)
     return SqueakRegressor(**parameters).fit(
         X,
         y,
@@ -70,7 +90,42 @@ def fit(
         storage_options=storage_options,
         client=client,
         progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_options=checkpoint_options,
     )
+
+
+def _check_names(parameters: Mapping[str, Any]) -> None:
+    own = SqueakRegressor().get_params()
+    known = [*own, *inspect.signature(fit).parameters][:-1]  # without the last, **parameters
+    for name in parameters:
+        if name not in own:
+            close = _OTHER_NAMES.get(name) or difflib.get_close_matches(name, known, n=2)
+            hint = " or ".join(map(repr, close)) if close else ", ".join(sorted(known))
+            raise UnknownParameterError(
+                f"fit has no parameter {name!r}; "
+                + (f"did you mean {hint}?" if close else f"there are {hint}")
+            )
+
+
+def remove_checkpoint(
+    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Remove a checkpoint: all that a fit wrote to it, and nothing else.
+
+    Parameters
+    ----------
+    path : str or path
+        The checkpoint of :func:`fit`.
+    storage_options : mapping, optional
+        For a URL: passed to fsspec.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no checkpoint, or it cannot be removed.
+    """
+    checkpoints.remove_checkpoint(checkpoints.vault_at(path, storage_options))
 
 
 def load(
@@ -92,7 +147,7 @@ def load(
 
     Returns
     -------
-    SqueakRegressor, SqueakTransformer or SqueakPCA
+    SqueakRegressor, SqueakClassifier, SqueakTransformer or SqueakPCA
         As it was saved, ready to give the same bits; its parameters are those of the fit
         as far as the store knows them.
 
@@ -124,4 +179,9 @@ def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
         return SqueakPCA(n_components=model.n_outputs, **parameters)
     if isinstance(model, FeatureModel):
         return SqueakTransformer(**parameters)
-    return SqueakRegressor(mu=model.mu, **parameters)
+    parameters["mu"] = model.mu
+    if model.classes is None:
+        return SqueakRegressor(**parameters)
+    given = model.report.get("class_weights")
+    weights = dict(zip(model.classes.labels, given, strict=True)) if given else None
+    return SqueakClassifier(class_weight=weights, **parameters)

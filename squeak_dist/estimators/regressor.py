@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from squeak_dist._typing import Float64Array
 from squeak_dist.distributed import (
     Evaluation,
     Progress,
     Source,
     as_fitted,
+    deviation_collection,
     evaluate_source,
+    extend_source,
     fit_source,
+    novelty_collection,
     predict_collection,
     read_source,
+    target_labels,
     write_dual_weights,
 )
-from squeak_dist.estimators.base import SqueakEstimator, adopt
-from squeak_dist.kernels import Kernel
-from squeak_dist.store import save_model
+from squeak_dist.errors import DataError, FitForgotten, InvalidParameterError, warn_user
+from squeak_dist.estimators.base import adopt
+from squeak_dist.estimators.predictor import SqueakPredictor
+from squeak_dist.stages import FitParameters, Stream
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
+class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
     """Nyström kernel ridge regression on a dictionary that SQUEAK chooses.
 
     One pass over the data keeps a dictionary of essential rows, chosen by ridge
@@ -132,45 +137,6 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        *,
-        kernel: str | Kernel = "rbf",
-        length_scale: float | Sequence[float] | str = "auto",
-        mu: float | str = "auto",
-        gamma: float | str = "auto",
-        epsilon: float = 0.3,
-        delta: float = 0.1,
-        qbar: int | str = 16,
-        max_dictionary: int | None = 2000,
-        on_overrun: str = "raise_gamma",
-        solver: str = "auto",
-        approximation: str = "projected",
-        linear_part: bool | str = "auto",
-        fan_in: int = 2,
-        missing: str = "raise",
-        standardize: bool | str = "auto",
-        dtype: str = "float32",
-        random_state: Any = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.mu = mu
-        self.gamma = gamma
-        self.epsilon = epsilon
-        self.delta = delta
-        self.qbar = qbar
-        self.max_dictionary = max_dictionary
-        self.on_overrun = on_overrun
-        self.solver = solver
-        self.approximation = approximation
-        self.linear_part = linear_part
-        self.fan_in = fan_in
-        self.missing = missing
-        self.standardize = standardize
-        self.dtype = dtype
-        self.random_state = random_state
-
     def fit(
         self,
         X: Any,
@@ -180,8 +146,10 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         target: Any = None,
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         progress: Progress | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakRegressor:
         """Fit the model.
 
@@ -201,10 +169,18 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             Columns to learn from; all others than target and weight by default.
         storage_options : mapping, optional
             For a URL: passed to fsspec.
-        client : distributed.Client, optional
-            The current client by default; without any, local threads.
+        client : distributed.Client or "ray", optional
+            The current client by default; without any, local threads. ``"ray"``: the
+            Ray that ``ray.init()`` connected this process to.
         progress : callable, optional
             Called with (stage, tasks done, tasks in all).
+        checkpoint : str or path, optional
+            A directory or any fsspec URL that client and workers share. Finished
+            parts are kept there; after a break the same call goes on from them, to
+            the same bits. Needs an integer ``random_state``. It stays when the fit is
+            done: see :func:`squeak_dist.remove_checkpoint`.
+        checkpoint_options : mapping, optional
+            For a URL of a checkpoint: passed to fsspec.
 
         Returns
         -------
@@ -219,6 +195,8 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             For data that cannot be fitted: see :mod:`squeak_dist.errors`.
         VersionMismatchError, ClusterError, InsufficientMemoryError
             For a cluster that cannot do it, before work is submitted.
+        CheckpointError, CheckpointMismatchError
+            For a checkpoint that cannot be written, or is of other data or parameters.
 
         Notes
         -----
@@ -227,6 +205,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         O(m²) memory and one partition, independent of n.
         """
         parameters = self._parameters()
+        vault = self._vault(checkpoint, checkpoint_options)
         source = read_source(
             X,
             y,
@@ -235,21 +214,126 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
-        adopt(self, fit_source(source, parameters, client=client, progress=progress))
+        self.__dict__.pop("stream_", None)
+        model = fit_source(source, parameters, client=client, progress=progress, checkpoint=vault)
+        adopt(self, model)
         return self
 
-    def predict(self, X: Any) -> Any:
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        features: Sequence[Hashable] | None = None,
+        client: Client | str | None = None,
+        progress: Progress | None = None,
+    ) -> SqueakRegressor:
+        """Pass further rows through SQUEAK; the model is then that of all rows so far.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target, features, client, progress
+            As in :meth:`fit`; later calls need the same columns as the first.
+
+        Returns
+        -------
+        SqueakRegressor
+            self.
+
+        Raises
+        ------
+        InvalidParameterError
+            Where parameters were changed since the first call.
+        DataError
+            For other columns than those of the first call.
+
+        Warns
+        -----
+        FitForgotten
+            After :meth:`fit` or a load, which keep no stream: it begins anew.
+
+        Notes
+        -----
+        The first call fixes what :meth:`fit` learns from all rows: the encoding
+        (centre, scale, levels), the kernel and γ; so let it be of typical rows, a
+        thousand at least. The dictionary is at any time that of one chain over the
+        rows so far, to the bit, with its guarantee; γ is raised where it outgrows
+        ``max_dictionary``. The rows are gone then: their sums are projected on the
+        span of each new dictionary, which :meth:`fit` does not need.
+        """
+        parameters = self._parameters()
+        stream = self._stream(parameters)
+        source = read_source(X, y, target=target, features=features, sample_weight=sample_weight)
+        if stream is not None:
+            self._check_same_columns(source)
+        stream, model = extend_source(stream, source, parameters, client=client, progress=progress)
+        adopt(self, model)
+        self.stream_, self.stream_parameters_ = stream, parameters
+        return self
+
+    def _stream(self, parameters: FitParameters) -> Stream | None:
+        if not hasattr(self, "model_"):
+            return None
+        if not hasattr(self, "stream_"):
+            warn_user(
+                "partial_fit continues only what partial_fit began: the model that fit made, or "
+                "that was loaded, is forgotten. Begin with sklearn.base.clone(model) to keep it",
+                FitForgotten,
+            )
+            return None
+        changed = [
+            field.name
+            for field in fields(FitParameters)
+            if getattr(parameters, field.name) != getattr(self.stream_parameters_, field.name)
+        ]
+        if changed:
+            raise InvalidParameterError(
+                f"{', '.join(changed)} changed since the first partial_fit; set them back, or "
+                f"begin with sklearn.base.clone(model)"
+            )
+        return self.stream_
+
+    def _check_same_columns(self, source: Source) -> None:
+        encoding = self.model_.encoding
+        if source.unnamed_features != self.model_.unnamed_features:
+            raise DataError(
+                "the first partial_fit had a table with column names and this one has none, or "
+                "the other way round; pass the same kind"
+            )
+        if source.unnamed_features:
+            expected, got = len(encoding.labels), len(source.schema.features)
+            if expected != got:
+                raise DataError(
+                    f"X has {got} features, but SqueakRegressor is expecting {expected} features "
+                    f"as input"
+                )
+        else:
+            encoding.check_columns(list(source.schema.features))
+        if source.target_names != self.model_.target_names:
+            raise DataError(
+                f"the targets are {list(source.target_names)}, but were "
+                f"{list(self.model_.target_names)} in the first partial_fit"
+            )
+
+    def predict(self, X: Any, *, return_std: bool = False) -> Any:
         """Predict; lazy for lazy input, with its index.
 
         Parameters
         ----------
         X : Dask or pandas DataFrame, Dask or numpy array, str or path
             Columns of a frame are matched by name, those of an array by position.
+        return_std : bool, default False
+            Also return the standard deviation of a new target at each row: noise,
+            uncertainty of the fit, and what the dictionary does not span. A target is
+            within 1.64 of them in 90 % of all cases, where the noise is Gaussian and the
+            same everywhere.
 
         Returns
         -------
         Dask Series, DataFrame or array, or ndarray
-            Shape (n,) or (n, n_outputs).
+            Shape (n,) or (n, n_outputs); with ``return_std`` a pair of them.
 
         Raises
         ------
@@ -257,8 +341,32 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             Before :meth:`fit`.
         DataError, ColumnTypeError
             For columns or values that do not match the fit.
+
+        Notes
+        -----
+        n m kernel entries; with ``return_std`` another n m of them and 2 n m²
+        multiply-adds.
         """
-        return predict_collection(self._fitted(), X)
+        model = self._fitted()
+        if not return_std:
+            return predict_collection(model, X)
+        return predict_collection(model, X), deviation_collection(model, X)
+
+    def novelty(self, X: Any) -> Any:
+        """Return r(x) = k(x, x) − ‖z(x)‖²: how little the dictionary explains of each row.
+
+        Parameters
+        ----------
+        X : Dask or pandas DataFrame, Dask or numpy array, str or path
+            As in :meth:`predict`.
+
+        Returns
+        -------
+        Dask Series or array, or ndarray
+            Shape (n,), at least 0 and at most k(x, x), which is 1 for most kernels: a row
+            as far from all that was fitted as can be.
+        """
+        return novelty_collection(self._fitted(), X)
 
     def evaluate(
         self,
@@ -267,7 +375,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         target: Any = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
     ) -> Evaluation:
         """Score on test data, beside the mean and a linear ridge regression.
 
@@ -302,32 +410,6 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         """
         return float(np.mean(self.evaluate(X, y, sample_weight).model.r2))
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        storage_options: Mapping[str, Any] | None = None,
-        overwrite: bool = True,
-    ) -> None:
-        """Save the model as zarr: a directory, a ``.zip`` file or any fsspec URL.
-
-        Parameters
-        ----------
-        path : str or path
-            Where to. An earlier model there is replaced only when the new one is
-            complete.
-        storage_options : mapping, optional
-            For a URL: passed to fsspec.
-        overwrite : bool, default True
-            False: an error where something is.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be written.
-        """
-        save_model(self._fitted(), path, storage_options=storage_options, overwrite=overwrite)
-
     def save_dual_weights(
         self,
         path: str | os.PathLike[str],
@@ -337,7 +419,7 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         *,
         target: Any = None,
         storage_options: Mapping[str, Any] | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
     ) -> None:
         """Write the dual weights w̃ = (y − f(x))/μ of every training row to zarr.
 
@@ -352,38 +434,12 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
             The training data, as they were given to :meth:`fit`.
         storage_options : mapping, optional
             For a URL: passed to fsspec.
-        client : distributed.Client, optional
+        client : distributed.Client or "ray", optional
             The current client by default.
         """
         model = self._fitted()
         source = self._test_source(X, y, sample_weight, target)
         write_dual_weights(model, source, path, storage_options=storage_options, client=client)
-
-    @property
-    def dual_coef_(self) -> Float64Array:
-        """Coefficients of the dictionary's kernel columns."""
-        model = self._fitted()
-        return model.coefficients[:, 0] if model.single_output else model.coefficients
-
-    @property
-    def linear_coef_(self) -> Float64Array:
-        """Coefficients of the encoded columns beside the kernel; zeros without a linear part."""
-        model = self._fitted()
-        shape = (model.encoding.n_features, len(model.target_names))
-        slopes = model.slopes[:-1] if len(model.slopes) else np.zeros(shape)
-        return slopes[:, 0] if model.single_output else slopes
-
-    @property
-    def intercept_(self) -> Any:
-        """What is added to both: the mean of the training target, and the linear constant."""
-        model = self._fitted()
-        added = model.target_mean + (model.slopes[-1] if len(model.slopes) else 0.0)
-        return float(added[0]) if model.single_output else added
-
-    @property
-    def mu_(self) -> float:
-        """Ridge penalty."""
-        return self._fitted().mu
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -397,13 +453,13 @@ class SqueakRegressor(RegressorMixin, SqueakEstimator):  # type: ignore[misc]
         model = self._fitted()
         X = as_fitted(model, X)
         if y is None and target is None:
-            target = list(model.target_names)
+            target = target_labels(model, X)
         if isinstance(target, list) and len(target) == 1 and model.single_output:
             target = target[0]
         return read_source(
             X,
             y,
             target=target,
-            features=None if model.unnamed_features else list(model.encoding.labels),
+            features=None if model.unnamed_features else list(model.encoding.used_labels),
             sample_weight=sample_weight,
         )

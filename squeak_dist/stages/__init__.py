@@ -5,18 +5,23 @@ tree) → solve → model. Data flow one way; each stage ends with one value on 
 driver.
 """
 
+from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
 from squeak_dist.stages.features import fit_components, fit_features
-from squeak_dist.stages.fitting import fit_tables
+from squeak_dist.stages.fitting import fit_stream, fit_tables
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
+from squeak_dist.stages.streaming import Stream
 
 __all__ = [
+    "CheckpointExecutor",
     "Executor",
     "FitParameters",
     "PlainExecutor",
+    "Stream",
     "fit_components",
     "fit_features",
+    "fit_stream",
     "fit_tables",
     "projected_bytes",
 ]

@@ -27,7 +27,7 @@ from squeak_dist.stages.planning import Plan, fold_chains
 from squeak_dist.stages.records import TaskRecord, peak_memory, worker_name
 
 # First entries of the spawn keys of SeedSequence; the profile has 0, the solve 4.
-_CHAIN_KEY, _FINISH_KEY, _MERGE_KEY = 1, 2, 3
+CHAIN_KEY, FINISH_KEY, _MERGE_KEY = 1, 2, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ def _chain_step(
                 kernel,
                 table.X,
                 settings,
-                task_rng(seed, _CHAIN_KEY, 0, partition),
+                task_rng(seed, CHAIN_KEY, 0, partition),
                 start=state,
                 indices=table.indices,
                 row_weights=table.weights,
@@ -133,7 +133,7 @@ def _chain_end(
 ) -> Branch:
     began = time.perf_counter()
     with single_blas_thread():
-        state = finish(kernel, branch.state, settings, task_rng(seed, _FINISH_KEY, 0, index))
+        state = finish(kernel, branch.state, settings, task_rng(seed, FINISH_KEY, 0, index))
     seconds = branch.seconds + time.perf_counter() - began
     return _recorded(state, (branch,), 0, index, len(branch.dictionary), seconds)
 

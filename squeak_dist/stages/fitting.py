@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from squeak_dist.classes import Classes
+from squeak_dist.dictionary import Dictionary
 from squeak_dist.model import FittedModel, packed
+from squeak_dist.stages.classifying import classified
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
 from squeak_dist.stages.learning import Learned, dictionary_report, learn_dictionary
 from squeak_dist.stages.parameters import FitParameters
+from squeak_dist.stages.planning import Plan
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solve_directly
+from squeak_dist.stages.streaming import Stream, extend_stream, stream_report
 from squeak_dist.table import TableSchema
 
 
@@ -25,6 +30,7 @@ def fit_tables(
     target_names: tuple[str, ...],
     single_output: bool,
     unnamed_features: bool = False,
+    classes: Classes | None = None,
 ) -> FittedModel:
     """Fit a model to the partitions of a table.
 
@@ -44,6 +50,8 @@ def fit_tables(
         Whether predictions are one-dimensional.
     unnamed_features : bool, default False
         Whether the features came as an array.
+    classes : Classes, optional
+        What the ±1 columns of the target stand for.
 
     Returns
     -------
@@ -59,31 +67,84 @@ def fit_tables(
 
     Notes
     -----
-    Three passes over the data, one per gather: profile, dictionaries, solve.
+    Three passes over the data: profile, dictionaries, solve.
     """
     learned = learn_dictionary(executor, tables, parameters, n_outputs=len(schema.targets))
     plan, dictionary = learned.plan, learned.root.dictionary
     solution = _solve(executor, learned, parameters, len(schema.targets))
     learned.clock.lap("solve")
+    model = _model_of(
+        plan,
+        dictionary,
+        solution,
+        parameters,
+        target_names=target_names,
+        single_output=single_output,
+        unnamed_features=unnamed_features,
+        report=dictionary_report(learned) | _solve_report(learned, solution),
+    )
+    return model if classes is None else classified(model, classes, learned.profile.sample)
+
+
+def fit_stream(
+    executor: Executor,
+    stream: Stream | None,
+    tables: Sequence[Any],
+    parameters: FitParameters,
+    *,
+    target_names: tuple[str, ...],
+    single_output: bool,
+    unnamed_features: bool = False,
+) -> tuple[Stream, FittedModel]:
+    """Pass further partitions through a stream; return it, and the model of all rows so far.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    stream : Stream, optional
+        So far.
+    tables, parameters, target_names, single_output, unnamed_features
+        As in :func:`fit_tables`.
+    """
+    found = extend_stream(executor, stream, tables, parameters)
+    model = _model_of(
+        found.stream.plan,
+        found.stream.dictionary,
+        found.solution,
+        parameters,
+        target_names=target_names,
+        single_output=single_output,
+        unnamed_features=unnamed_features,
+        report=stream_report(found),
+    )
+    return found.stream, model
+
+
+def _model_of(
+    plan: Plan,
+    dictionary: Dictionary,
+    solution: Solution,
+    parameters: FitParameters,
+    **names_and_report: Any,
+) -> FittedModel:
     return FittedModel(
         kernel=plan.kernel,
         dictionary=dictionary,
-        coefficients=solution.coefficients,
-        slopes=solution.slopes,
+        # In C order, as they come out of a store: a product's last bits depend on it.
+        coefficients=np.ascontiguousarray(solution.coefficients),
+        slopes=np.ascontiguousarray(solution.slopes),
         column_range=solution.column_range,
-        linear_coefficients=solution.baseline,
+        linear_coefficients=np.ascontiguousarray(solution.baseline),
         noise_variance=solution.noise_variance,
         posterior=packed(solution.posterior, plan.encoding.dtype),
         target_mean=plan.target_mean,
         encoding=plan.encoding,
-        target_names=target_names,
-        single_output=single_output,
-        unnamed_features=unnamed_features,
         mu=solution.mu,
         epsilon=parameters.epsilon,
         seed=parameters.seed,
         approximation=parameters.approximation,
-        report=dictionary_report(learned) | _solve_report(learned, solution),
+        **names_and_report,
     )
 
 

@@ -24,7 +24,7 @@ from squeak_dist.conjugate_gradients import (
 )
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
-from squeak_dist.linalg import single_blas_thread, triangular_inverse
+from squeak_dist.linalg import single_blas_thread
 from squeak_dist.nystrom import NystromMap, on_dictionary
 from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import (
@@ -45,7 +45,7 @@ from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import Penalty
 from squeak_dist.stages.planning import Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
-from squeak_dist.stages.solving import Solution, map_task, noise_variance
+from squeak_dist.stages.solving import Solution, degrees_of_freedom, map_task, noise_variance
 
 # The squared error of stopping early stays below 0.03² of that of the fit itself.
 _TOLERANCE = 0.03
@@ -450,8 +450,7 @@ def _solution(
     linear, m = system.linear, len(nystrom)
     with single_blas_thread():
         coefficients = nystrom.coefficients(state.theta)
-        inverse = triangular_inverse(system.factor)
-        freedom = len(inverse) - system.mu * float(np.sum(inverse**2))
+        freedom = degrees_of_freedom(system.factor, system.mu)
         return Solution(
             coefficients=on_dictionary(coefficients[:m], dictionary),
             slopes=coefficients[m:],

@@ -11,7 +11,7 @@ from squeak_dist.profile import Profile
 from squeak_dist.stages.dictionaries import Branch, dictionary_stage
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, encode_stage, make_plan, profile_stage
+from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
 from squeak_dist.stages.records import Clock
 
 
@@ -62,7 +62,7 @@ def learn_dictionary(
         As :func:`fit_tables`.
     """
     clock = Clock()
-    profile = executor.gather("profile", profile_stage(executor, tables, parameters))
+    profile = settled_profile(executor, tables, parameters)
     plan = make_plan(profile, len(tables), parameters)
     clock.lap("profile")
     largest = max(plan.partition_rows)

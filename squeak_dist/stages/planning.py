@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.encoding import EncodedTable, FeatureEncoding, encode_table
-from squeak_dist.encoding_rules import make_encoding
+from squeak_dist.encoding_rules import make_encoding, uncounted_columns
 from squeak_dist.errors import DataError, EmptyDataError, InvalidParameterError
 from squeak_dist.kernels import Kernel, check_kernel, check_resolution, kernel_diag, make_kernel
 from squeak_dist.leverage import theory_qbar
@@ -63,8 +63,45 @@ class Plan:
     partition_kept: tuple[int, ...]
 
 
-def profile_stage(executor: Executor, tables: Sequence[Any], parameters: FitParameters) -> Any:
+def settled_profile(
+    executor: Executor, tables: Sequence[Any], parameters: FitParameters
+) -> Profile:
+    """Return the Profile of all partitions, whose rows are those of the fit and of predictions.
+
+    Notes
+    -----
+    One pass. With ``missing="drop"`` another one where columns that are left out have
+    missing values, as no row is dropped for these.
+    """
+    uncounted: tuple[Hashable, ...] = ()
+    while True:
+        profile: Profile = executor.gather(
+            "profile", profile_stage(executor, tables, parameters, uncounted)
+        )
+        found = uncounted_columns(profile) if parameters.missing == "drop" else uncounted
+        if found == uncounted:
+            return profile
+        uncounted = found
+
+
+def profile_stage(
+    executor: Executor,
+    tables: Sequence[Any],
+    parameters: FitParameters,
+    uncounted: tuple[Hashable, ...] = (),
+) -> Any:
     """Return a handle on the Profile of all partitions: one pass, merged in a tree.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    tables : sequence of handles on Table
+        One per partition.
+    parameters : FitParameters
+        ``missing`` and the seed.
+    uncounted : tuple of hashable, optional
+        Columns for whose missing values no row is dropped.
 
     Raises
     ------
@@ -76,7 +113,7 @@ def profile_stage(executor: Executor, tables: Sequence[Any], parameters: FitPara
             "the table has no partitions (n_samples=0); at least 2 rows are needed"
         )
     leaves = [
-        executor.call(_profile_task, table, i, parameters.missing, parameters.seed)
+        executor.call(_profile_task, table, i, parameters.missing, parameters.seed, uncounted)
         for i, table in enumerate(tables)
     ]
     levels = balanced_levels(len(leaves), _PROFILE_FAN_IN)
@@ -85,9 +122,16 @@ def profile_stage(executor: Executor, tables: Sequence[Any], parameters: FitPara
     )
 
 
-def _profile_task(table: Table, partition: int, missing: str, seed: int) -> Profile:
+def _profile_task(
+    table: Table, partition: int, missing: str, seed: int, uncounted: tuple[Hashable, ...]
+) -> Profile:
     return profile_table(
-        table, partition=partition, missing=missing, seed=seed, sample_rows=SAMPLE_ROWS
+        table,
+        partition=partition,
+        missing=missing,
+        seed=seed,
+        sample_rows=SAMPLE_ROWS,
+        uncounted=uncounted,
     )
 
 

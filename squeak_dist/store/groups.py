@@ -36,8 +36,34 @@ def store_files(
 ) -> dict[str, bytes]:
     """Return a complete store as its files: key → bytes, the root's own at the end."""
     files: dict[str, Any] = {}
+    write_group(MemoryStore(files), attributes, arrays, zarr_format)
+    return {key: files[key].to_bytes() for key in root_last(files)}
+
+
+def write_group(
+    store: Store,
+    attributes: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    zarr_format: Literal[2, 3] = 3,
+    compressors: Literal["auto"] | None = "auto",
+) -> None:
+    """Write attributes and arrays, with ``complete`` among the attributes.
+
+    Parameters
+    ----------
+    store : zarr.abc.store.Store
+        Where nothing is yet.
+    attributes : mapping
+        Strict JSON.
+    arrays : mapping of str to ndarray
+        Path in the group → values.
+    zarr_format : {3, 2}, default 3
+        Version of the zarr specification.
+    compressors : "auto" or None
+        None: as they are, for numbers that would not shrink.
+    """
     root = zarr.create_group(
-        MemoryStore(files), zarr_format=zarr_format, attributes={**attributes, "complete": True}
+        store, zarr_format=zarr_format, attributes={**attributes, "complete": True}
     )
     for name, values in arrays.items():
         array = root.create_array(
@@ -45,11 +71,11 @@ def store_files(
             shape=values.shape,
             dtype=values.dtype,
             chunks=_chunks(values),
+            compressors=compressors,
             fill_value=_fill_value(values.dtype),
             config={"write_empty_chunks": True},  # a chunk of fill values is data, too
         )
         array[...] = values
-    return {key: files[key].to_bytes() for key in root_last(files)}
 
 
 def checked_array(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

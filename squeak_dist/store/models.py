@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
@@ -40,7 +41,7 @@ from squeak_dist.store.swap import install
 MODEL_FORMAT = "squeak_dist-model"
 
 _DICTIONARY_ARRAYS = ("points", "indices", "probabilities", "multiplicities", "row_weights")
-_MODEL_PARTS = ("kernel", "dictionary", "encoding", "report")
+_MODEL_PARTS = ("kernel", "dictionary", "encoding", "report", "classes")
 
 
 @dataclass(frozen=True)
@@ -226,11 +227,22 @@ def _model_attributes(
         **{k: v.item() if isinstance(v, np.generic) else v for k, v in scalars.items()},
         "kernel": kernel_config(model.kernel),
         "task": report.get("task"),
-        "classes": report.get("classes"),
+        **(_class_attributes(model) if isinstance(model, FittedModel) else {}),
         "feature_names": list(model.encoding.feature_names),
         "encoding": encoding,
         "report": report,
     }
+
+
+def _class_attributes(model: FittedModel) -> dict[str, Any]:
+    """Return the labels in the open, and what else is known of them."""
+    config = {"labels": None} if model.classes is None else model.classes.to_config()
+    return {"classes": config.pop("labels"), "labelling": config or None}
+
+
+def _restored_classes(attributes: Mapping[str, Any]) -> Classes | None:
+    labels, config = attributes["classes"], attributes.get("labelling")
+    return None if config is None else Classes.from_config({"labels": labels, **config})
 
 
 def _restored_model(
@@ -253,6 +265,7 @@ def _restored_model(
         dictionary=Dictionary(**columns, gamma=attributes["gamma"], qbar=attributes["qbar"]),
         encoding=FeatureEncoding.from_config(attributes["encoding"], encoding_arrays),
         report=attributes["report"],
+        **({"classes": _restored_classes(attributes)} if layout is _PREDICTOR else {}),
     )
     return model
 

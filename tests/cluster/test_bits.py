@@ -288,7 +288,9 @@ def test_predictions_and_scores_of_a_cluster(cases, references, two_workers):
 def test_dual_weights_written_by_workers(cases, two_workers, tmp_path, monkeypatch, chunk_rows):
     """Chunks cut across partitions: each has one writer, none is lost."""
     (collection,), options = cases["float32"]
-    options = options | {"approximation": "regularized", "mu": 0.5, "dtype": "float64"}
+    options = options | {
+        "approximation": "regularized", "mu": 0.5, "dtype": "float64", "linear_part": False,
+    }  # fmt: skip
     model = squeak_dist.fit(collection, **options, client=two_workers)
     monkeypatch.setattr(predictions, "_DUAL_CHUNK_ROWS", chunk_rows)
     model.save_dual_weights(tmp_path / "dual.zarr", collection, client=two_workers)

@@ -1,0 +1,124 @@
+"""What a path or URL holds, opened lazily: parquet, a zarr array, a zarr group."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import fsspec
+
+from squeak_dist.errors import DataError
+
+_ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
+_BLOCK_ROWS = 65_536  # small chunks of a zarr array share a partition up to this size
+
+
+def read_path(path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> Any:
+    """Open a path or URL: a Dask DataFrame, a Dask array or an xarray Dataset.
+
+    Parameters
+    ----------
+    path : str or path
+        Parquet (a file, a directory or a glob), a zarr array, or a zarr group as xarray
+        writes it, which needs xarray.
+    storage_options : dict, optional
+        Passed to fsspec for a URL.
+
+    Raises
+    ------
+    DataError
+        If it is not there, or is something else.
+    """
+    name = os.fspath(path)
+    if _is_zarr(name, storage_options):
+        return _read_zarr(name, storage_options)
+    return read_parquet(name, storage_options)
+
+
+def read_parquet(
+    path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None
+) -> Any:
+    """Open a path or URL of parquet as a Dask DataFrame.
+
+    Raises
+    ------
+    DataError
+        If it is not there, or is not parquet.
+    """
+    try:
+        return dd.read_parquet(os.fspath(path), storage_options=storage_options)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"nothing found at {os.fspath(path)!r}; expected a parquet file, a directory of them, "
+            f"a glob or a URL"
+        ) from error
+    except (OSError, ValueError, IndexError, ImportError) as error:
+        why = str(error).rpartition("Original Message: ")[2]  # without what Dask says before it
+        raise DataError(
+            f"cannot read {os.fspath(path)!r} as parquet: {why}. Open other files yourself, "
+            f"e.g. dask.dataframe.read_csv(path), and pass the frame"
+        ) from error
+
+
+def _is_zarr(path: str, storage_options: Mapping[str, Any] | None) -> bool:
+    if path.rstrip("/").endswith((".zarr", ".zarr.zip")):
+        return True
+    if any(mark in path for mark in "*?["):
+        return False
+    try:
+        fs, root = fsspec.core.url_to_fs(path, **(storage_options or {}))
+        return any(fs.exists(f"{root.rstrip('/')}/{name}") for name in _ZARR_FILES)
+    except (OSError, ValueError, ImportError):
+        return False  # the reader of parquet says what is wrong
+
+
+def _read_zarr(path: str, storage_options: dict[str, Any] | None) -> Any:
+    try:
+        return read_zarr_array(path, storage_options)
+    except DataError as failure:
+        try:
+            xarray = importlib.import_module("xarray")
+        except ImportError:
+            raise failure from None
+        try:
+            dataset = xarray.open_zarr(path, storage_options=storage_options)
+        except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+            raise failure from error
+        if not dataset.data_vars:
+            raise failure
+        return dataset
+
+
+def read_zarr_array(source: Any, storage_options: dict[str, Any] | None = None) -> Any:
+    """Open a zarr array, or the path of one, as a Dask array that the workers read.
+
+    Parameters
+    ----------
+    source : zarr.Array, str
+        Of rows; its chunks along the rows are kept together up to 65,536 rows.
+    storage_options : dict, optional
+        Passed to fsspec for a URL.
+
+    Raises
+    ------
+    DataError
+        If there is no zarr array.
+    """
+    name = repr(source) if isinstance(source, str) else f"the zarr {type(source).__name__}"
+    options = {"storage_options": storage_options} if isinstance(source, str) else {}
+    try:
+        array = da.from_zarr(source, **options)
+    # zarr's own errors derive from these; others come of its stores.
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise DataError(
+            f"{name} is no zarr array ({error}); pass the path of an array of shape (n, d), of a "
+            f"group that xarray wrote (with xarray installed), or parquet"
+        ) from error
+    if not array.ndim or not array.shape[0]:
+        return array
+    rows = max(1, _BLOCK_ROWS // max(1, array.chunks[0][0])) * array.chunks[0][0]
+    return array.rechunk({0: rows, **dict.fromkeys(range(1, array.ndim), -1)})

@@ -1,0 +1,42 @@
+"""What a fit of ±1 columns adds: the link from scores to probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from squeak_dist.calibration import fit_link, left_out_scores
+from squeak_dist.classes import Classes
+from squeak_dist.linalg import single_blas_thread
+from squeak_dist.model import FittedModel
+from squeak_dist.row_sample import RowSample
+
+
+def classified(model: FittedModel, classes: Classes, sample: RowSample) -> FittedModel:
+    """Return the model with its classes and their link, fitted on left-out scores.
+
+    Parameters
+    ----------
+    model : FittedModel
+        Of the ±1 columns.
+    classes : Classes
+        What they stand for.
+    sample : RowSample
+        Of the rows fitted, with their ±1 columns and weights.
+
+    Notes
+    -----
+    No further pass over the data: the s rows of the sample cost 2 s m² multiply-adds.
+    """
+    X, kept = model.encoding.encode(sample.features)
+    indicators = classes.scores(sample.targets[kept])
+    weights = np.ones(len(X)) if sample.weights is None else sample.weights[kept]
+    if not weights.any():  # the rows of positive weight are too few to be in the sample
+        weights = np.ones(len(X))
+    with single_blas_thread():
+        scores = classes.scores(model.predict_encoded(X))
+        left_out = left_out_scores(scores, indicators, weights * model.leverage_encoded(X))
+        link = fit_link(left_out, indicators.argmax(axis=1), weights)
+    report = {**model.report, "task": "classification"}
+    return replace(model, classes=replace(classes, link=link), report=report)
