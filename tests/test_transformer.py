@@ -34,6 +34,7 @@ import squeak_dist
 from squeak_dist import RBF, Polynomial, SqueakPCA, SqueakRegressor, SqueakTransformer
 from squeak_dist.distributed.features import transform_rows
 from squeak_dist.errors import (
+    ColumnsDropped,
     ColumnTypeError,
     DataError,
     EmptyDataError,
@@ -363,6 +364,23 @@ def test_fit_on_a_dask_array_of_unknown_chunks(X):
     model = SqueakTransformer(max_dictionary=40).fit(some)
     assert model.report_["rows"] == (X[:, 0] > 0).sum()
     assert len(model.report_["partition_rows"]) == 5
+
+
+def test_tables_of_xarray(fitted, frame, X):
+    xarray = pytest.importorskip("xarray")
+    rows = xarray.DataArray(X, dims=("row", "column"))
+    Z = SqueakTransformer(max_dictionary=40).fit(rows).transform(rows)
+    np.testing.assert_array_equal(np.asarray(Z), fitted.transform(frame))
+    for use in (SqueakTransformer().fit, fitted.transform):
+        with pytest.raises(ColumnTypeError, match="to_dask_dataframe"):
+            use(frame.to_xarray())
+
+
+def test_a_column_left_out_of_the_fit_is_not_asked_for(frame):
+    with pytest.warns(ColumnsDropped, match="flat"):
+        model = SqueakTransformer(max_dictionary=40).fit(frame.assign(flat=1.0))
+    lazy = model.transform(dd.from_pandas(frame, npartitions=2))
+    np.testing.assert_allclose(lazy.compute(), model.transform(frame), rtol=0, atol=1e-6)
 
 
 def test_a_column_of_weights_and_named_features(frame):

@@ -16,9 +16,11 @@ from distributed import Client
 
 from squeak_dist._typing import FloatArray
 from squeak_dist.distributed.executor import Progress, active_executor
+from squeak_dist.distributed.grids import is_dataset
 from squeak_dist.distributed.predictions import as_fitted
 from squeak_dist.distributed.rows import as_rows
-from squeak_dist.distributed.sources import Source
+from squeak_dist.distributed.sources import DATASET_HAS_NO_FEATURES, Source
+from squeak_dist.errors import ColumnTypeError
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.stages import FitParameters, fit_components, fit_features
@@ -114,9 +116,11 @@ def transform_collection(model: FeatureModel, X: Any, names: Sequence[str]) -> A
     DataError, ColumnTypeError
         For columns that do not match, before anything is read.
     """
+    if is_dataset(X):
+        raise ColumnTypeError(DATASET_HAS_NO_FEATURES)
     X = as_fitted(model, X)
     if isinstance(X, dd.DataFrame):
-        labels = list(dict.fromkeys(model.encoding.labels))
+        labels = list(model.encoding.used_labels)
         meta = dict.fromkeys(names, model.encoding.dtype)
         shared = delayed(model, traverse=False)
         return X[labels].map_partitions(_transform_frame, shared, list(names), meta=meta)

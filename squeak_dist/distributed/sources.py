@@ -109,6 +109,12 @@ def read_source(
     return rows_source(X, y, sample_weight)
 
 
+DATASET_HAS_NO_FEATURES = (
+    "X is an xarray Dataset, whose features would not be one value per point; pass it as a table: "
+    "X.to_dataframe(), or lazily X.to_dask_dataframe()"
+)
+
+
 def read_features(
     X: Any,
     *,
@@ -130,7 +136,7 @@ def read_features(
     if is_data_array(X):
         X = X.data
     if is_dataset(X):
-        return read_source(X, target=NO_TARGETS, features=features, sample_weight=sample_weight)
+        raise ColumnTypeError(DATASET_HAS_NO_FEATURES)
     if features is not None and not hasattr(X, "columns"):
         raise InvalidParameterError(
             "an array has no column names: pass only the columns to learn from, without features="
