@@ -711,4 +711,5 @@ def test_the_public_names():
         "__version__",
         "fit",
         "load",
+        "remove_checkpoint",
     ]

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from squeak_dist.stages import dictionaries, iterating, planning, solving
+import squeak_dist.stages.dictionaries as dictionaries
+import squeak_dist.stages.iterating as iterating
+import squeak_dist.stages.planning as planning
+import squeak_dist.stages.solving as solving
 
 ALONE = -1  # keep a value where no other call takes it
 
