@@ -137,14 +137,14 @@ def watch(client: Client, over: threading.Event) -> None:
             last = running
 
 
-def fit() -> None:
+def fit(pace: str = "1") -> None:
     with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=30) as client:
         over = threading.Event()
         threading.Thread(target=watch, args=(client, over), daemon=True).start()
         began = time.perf_counter()
         try:
             model = squeak_dist.fit(
-                TABLE, target="y", kernel=Thoughtful(pace=1), client=client, **SETTINGS,
+                TABLE, target="y", kernel=Thoughtful(pace=float(pace)), client=client, **SETTINGS,
                 progress=lambda stage, done, total: say(
                     "progress", stage=stage, done=done, total=total
                 ),
@@ -190,7 +190,7 @@ def forced() -> None:
 if __name__ == "__main__":
     actions = {f.__name__: f for f in (write, plain, fit, refused, forced)}
     try:
-        actions[sys.argv[1]]()
+        actions[sys.argv[1]](*sys.argv[2:])
     except SqueakError as error:
         say("error", type=type(error).__name__, message=str(error))
         sys.exit(1)
