@@ -119,6 +119,8 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | N
     """
     address = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
     if address:
+        # What fails there ends here as an error of one line, without Dask's traceback before it.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         try:
             client = Client(address, timeout=30, set_as_default=False)
         except (OSError, ValueError) as error:

@@ -140,7 +140,8 @@ def watch(client: Client, over: threading.Event) -> None:
 def fit(pace: str = "1") -> None:
     with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=30) as client:
         over = threading.Event()
-        threading.Thread(target=watch, args=(client, over), daemon=True).start()
+        watcher = threading.Thread(target=watch, args=(client, over), daemon=True)
+        watcher.start()
         began = time.perf_counter()
         try:
             model = squeak_dist.fit(
@@ -151,6 +152,7 @@ def fit(pace: str = "1") -> None:
             )  # fmt: skip
         finally:
             over.set()
+            watcher.join(timeout=10)  # or its last word comes after ours
         say_model(model.model_, time.perf_counter() - began)
 
 
