@@ -137,20 +137,22 @@ def watch(client: Client, over: threading.Event) -> None:
             last = running
 
 
-def fit() -> None:
+def fit(pace: str = "1") -> None:
     with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=30) as client:
         over = threading.Event()
-        threading.Thread(target=watch, args=(client, over), daemon=True).start()
+        watcher = threading.Thread(target=watch, args=(client, over), daemon=True)
+        watcher.start()
         began = time.perf_counter()
         try:
             model = squeak_dist.fit(
-                TABLE, target="y", kernel=Thoughtful(pace=1), client=client, **SETTINGS,
+                TABLE, target="y", kernel=Thoughtful(pace=float(pace)), client=client, **SETTINGS,
                 progress=lambda stage, done, total: say(
                     "progress", stage=stage, done=done, total=total
                 ),
             )  # fmt: skip
         finally:
             over.set()
+            watcher.join(timeout=10)  # or its last word comes after ours
         say_model(model.model_, time.perf_counter() - began)
 
 
@@ -190,7 +192,7 @@ def forced() -> None:
 if __name__ == "__main__":
     actions = {f.__name__: f for f in (write, plain, fit, refused, forced)}
     try:
-        actions[sys.argv[1]]()
+        actions[sys.argv[1]](*sys.argv[2:])
     except SqueakError as error:
         say("error", type=type(error).__name__, message=str(error))
         sys.exit(1)

@@ -93,15 +93,18 @@ def test_a_paused_worker(healthy, reference, costs):
 
 
 def test_a_rolling_restart_of_all_workers(healthy, reference, costs):
-    with running(healthy.job("fit")) as job:
+    """Each is back before the next one goes; the kernel is slower, so that the fit lasts."""
+    costs["none, kernel 3 times as slow"] = healthy.job("fit", "3").model()["seconds"]
+    with running(healthy.job("fit", "3")) as job:
         job.wait_for_task("chain-step")
         began = [healthy.inspect(c, "{{.State.StartedAt}}") for c in healthy.containers("worker")]
         for container in healthy.containers("worker"):
+            assert job.process.poll() is None, f"the fit was over too early\n{job.errors}"
             run("docker", "restart", "--time", "5", container)
-            time.sleep(3)
+            healthy.wait_for_workers()
         model = job.model()
     check_same(model, reference)
-    costs["all workers restarted, one by one"] = model["seconds"]
+    costs["all workers restarted one by one, kernel 3 times as slow"] = model["seconds"]
     after = [healthy.inspect(c, "{{.State.StartedAt}}") for c in healthy.containers("worker")]
     assert not set(began) & set(after)
 
@@ -141,7 +144,7 @@ def test_more_than_the_workers_have_is_refused(healthy):
     code, last = job.end()
     assert code == 1
     assert last["type"] == "InsufficientMemoryError"
-    assert re.search(r"needs about [\d,]+ MiB .* has 652 MiB per thread", last["message"])
+    assert re.search(r"needs about [\d,]+ MiB .* has 653 MiB per thread", last["message"])
     stages = {event["stage"] for event in job.events if event["event"] == "progress"}
     assert stages <= {"profile"}, "work was submitted before the projection"
 
@@ -202,8 +205,7 @@ def test_a_restarted_scheduler(healthy, reference):
         code, last = job.end()
         assert code == 1
         assert last["type"] == "ClusterError", (last, job.errors)
-        assert "scheduler" in last["message"]
-        assert not FOREIGN.search(job.errors), job.errors
+        assert "the Dask scheduler was lost during the" in last["message"]
         cli_code, _ = cli.end()
         assert cli_code == 1
         assert re.match(r"Error: .*scheduler", cli.errors.splitlines()[-1]), cli.errors
