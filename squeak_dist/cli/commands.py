@@ -119,8 +119,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | N
     """
     address = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
     if address:
-        # What fails there ends here as an error of one line, without Dask's traceback before it.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        _silence_dask()
         try:
             client = Client(address, timeout=30, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -141,6 +140,12 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | N
         )
     with cluster, Client(cluster) as client:
         yield client
+
+
+def _silence_dask() -> None:
+    """Drop what Dask logs of a lost scheduler: it ends here as an error of one line."""
+    for name in ("distributed", "distributed.client"):  # each has a level of its own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
