@@ -119,7 +119,11 @@ def test_a_fit_with_two_workers_has_the_same_bits(place, tmp_path):
 
 def test_on_a_running_scheduler(place, tmp_path, monkeypatch):
     with LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp://",
+        dashboard_address=None,
     ) as cluster:
         address = cluster.scheduler_address
         options = ["--model", tmp_path / "m.zarr", "--scheduler", address]

@@ -393,7 +393,7 @@ def test_a_worker_is_no_scheduler(place, plain):
 )
 def test_nobody_there(place, address, expected):
     arguments = ["evaluate", place / "model.zarr", place / "train", "--scheduler", address]
-    line = error_line(run(*arguments, timeout="500ms"), 1)
+    line = error_line(run(*arguments, timeout="3s"), 1)
     assert f"no Dask scheduler answers at {address}" in line
     assert expected in line
     assert "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT" in line

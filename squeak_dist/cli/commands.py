@@ -84,6 +84,88 @@ def _show_warning(message: Any, category: type[Warning], *args: Any, **kwargs: A
         click.echo(f"Warning: {_one_line(message)}", err=True)
 
 
+<<<<<<< HEAD
+=======
+def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--quiet", is_flag=True, help="No progress bars."),
+        click.option(
+            "--workers",
+            type=click.IntRange(min=0),
+            metavar="COUNT",
+            help="Worker processes to start here; 0: threads of this process.  "
+            "[default: one per CPU]",
+        ),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Dask cluster to run on: tcp://…, tls://… or ws://… "
+            "[default: $DASK_SCHEDULER_ADDRESS]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def connected(scheduler: str | None, workers: int | None) -> Iterator[Client | None]:
+    """Yield a client of the scheduler, or of worker processes started here, or None.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer.
+    """
+    address = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
+    if address:
+        _silence_dask()
+        try:
+            client = Client(address, timeout=30, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"no Dask scheduler answers at {address}: {error}") from error
+        with client:
+            yield client
+        return
+    if workers == 0:
+        yield None
+        return
+    with _interrupts_held():
+        count = workers or os.cpu_count() or 1
+        cluster = LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,  # what fails there ends here as an error of one line
+        )
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+def _silence_dask() -> None:
+    """Drop what Dask logs of a lost scheduler: it ends here as an error of one line."""
+    for name in ("distributed", "distributed.client"):  # each has a level of its own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the end; processes started here never hear of it.
+
+    A terminal sends it to the workers too, which would each print a traceback. What
+    ends them is the end of their cluster.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    ensure_running()  # or it starts with the first worker, and lets Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+>>>>>>> compose
 @click.group(
     name="squeak",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},

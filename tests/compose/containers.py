@@ -244,6 +244,13 @@ class Project:
         """Run Python code in the client container; return what it prints."""
         return run("docker", "exec", self.client, "python", "-c", code, timeout=PATIENCE)
 
+    def wait_until_healthy(self, container: str) -> None:
+        """Wait until the container's own health check is content."""
+        deadline = time.monotonic() + PATIENCE
+        while (status := self.inspect(container, "{{.State.Health.Status}}")) != "healthy":
+            assert time.monotonic() < deadline, status
+            time.sleep(1)
+
     def wait_for_workers(self) -> None:
         """Wait until exactly the workers of the project are registered, all new fits' homes."""
         self.python(

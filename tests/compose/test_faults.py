@@ -164,10 +164,15 @@ def test_a_worker_over_its_memory_limit(healthy, reference):
 
 
 def test_workers_of_another_version_are_refused(healthy, tmp_path):
-    inside = healthy.python("import squeak_dist._version as v; print(v.__file__)").strip()
-    other = tmp_path / "_version.py"
-    other.write_text('"""Another version."""\n\n__version__ = "0.0.1"\n')
-    other.chmod(0o644)
+    found = healthy.python(
+        "from importlib.metadata import distribution\n"
+        "package = distribution('squeak-dist')\n"
+        "print(package.locate_file(next(f for f in package.files if f.name == 'METADATA')))\n"
+        "print(package.read_text('METADATA'))"
+    )
+    inside, metadata = found.split("\n", 1)
+    other = tmp_path / "METADATA"  # where Dask finds the versions of packages
+    other.write_text(re.sub(r"(?m)^Version: .*$", "Version: 0.0.1", metadata))
     name = f"{healthy.name}-other"
     run("docker", "create", "--name", name, "--network", healthy.network, healthy.image,
         "dask", "worker", "tcp://scheduler:8786", "--nthreads", "1", "--no-dashboard")  # fmt: skip
@@ -182,7 +187,7 @@ def test_workers_of_another_version_are_refused(healthy, tmp_path):
         healthy.workers -= 1
         run("docker", "rm", "--force", name)
     assert code == 1
-    assert last["type"] == "VersionMismatchError"
+    assert last.get("type") == "VersionMismatchError", job.errors
     assert re.search(r"squeak_dist: client \S+, worker tcp://\S+ 0\.0\.1", last["message"])
     assert not any(event["event"] == "progress" for event in job.events)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.error
 import urllib.request
 
 import pytest
-from containers import PATIENCE, run
+from containers import run
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
@@ -18,10 +17,7 @@ def notebook(cluster):
     """The one service that the other modules do without."""
     cluster.start("notebook")
     (container,) = cluster.containers("notebook")
-    deadline = time.monotonic() + PATIENCE
-    while cluster.inspect(container, "{{.State.Health.Status}}") != "healthy":
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    cluster.wait_until_healthy(container)
     return container
 
 
@@ -60,7 +56,7 @@ def test_all_are_healthy_and_as_many_as_asked_for(cluster):
     assert len(cluster.containers("worker")) == 4
     for service in ("scheduler", "worker", "notebook"):
         for container in cluster.containers(service):
-            assert cluster.inspect(container, "{{.State.Health.Status}}") == "healthy"
+            cluster.wait_until_healthy(container)
 
 
 def test_ports_are_bound_to_this_machine_alone(cluster):
