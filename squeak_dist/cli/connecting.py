@@ -171,7 +171,8 @@ def _remote(address: Address, place: Place) -> Iterator[Client]:
     security = Security(**files, **({"require_encryption": True} if files else {}))
     check_scheduler(address, security)
     # What fails there ends here as an error of one line, without Dask's traceback before it.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):  # each has a level of its own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(
             address.url, timeout=connect_timeout(), security=security, set_as_default=False
