@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -386,8 +387,8 @@ def test_a_worker_is_no_scheduler(place, plain):
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        ("tcp://127.0.0.1:9", "Connection refused"),
-        ("ws://127.0.0.1:9", "Connection refused"),
+        ("tcp://127.0.0.1:9", "Connection refused|no answer within"),
+        ("ws://127.0.0.1:9", "Connection refused|no answer within"),
         ("tcp://no-such-host.invalid:8786", "no-such-host.invalid"),
     ],
 )
@@ -395,7 +396,7 @@ def test_nobody_there(place, address, expected):
     arguments = ["evaluate", place / "model.zarr", place / "train", "--scheduler", address]
     line = error_line(run(*arguments, timeout="3s"), 1)
     assert f"no Dask scheduler answers at {address}" in line
-    assert expected in line
+    assert re.search(expected, line)
     assert "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT" in line
 
 
