@@ -200,10 +200,15 @@ def fits_at_work(event):
     return {key.rsplit("-", 2)[1] for key in keys if key.startswith("squeak-")}
 
 
+def squeak_dist_fit(model, *options):
+    return ("squeak-dist", "fit", "/data/table", "--target", "y", "--gamma", "300",
+            "--model", model, *options)  # fmt: skip
+
+
 def test_a_restarted_scheduler(healthy, reference):
-    """The fit ends with an error of ours, writes nothing, and the cluster lives on."""
-    command = ("squeak-dist", "fit", "/data/table", "--target", "y", "--model", "/data/lost.zarr",
-               "--gamma", "300")  # fmt: skip
+    """Fits end with an error of ours and write no model; from a checkpoint one goes on."""
+    kept = ("--checkpoint", "/data/checkpoint")
+    command = squeak_dist_fit("/data/lost.zarr", *kept)
     with running(healthy.job("fit")) as job, running(healthy.job(*command, script=None)) as cli:
         job.wait_until(lambda event: len(fits_at_work(event)) == 2)
         run("docker", "restart", "--time", "1", healthy.scheduler)
@@ -215,6 +220,19 @@ def test_a_restarted_scheduler(healthy, reference):
         assert cli_code == 1
         assert re.match(r"Error: .*scheduler", cli.errors.splitlines()[-1]), cli.errors
         assert not FOREIGN.search(cli.errors), cli.errors
-    assert "lost" not in run("docker", "exec", healthy.client, "ls", "-a", "/data")
+    assert "lost.zarr" not in run("docker", "exec", healthy.client, "ls", "-a", "/data")
     healthy.wait_for_workers()
+    for other in (squeak_dist_fit("/data/found.zarr", *kept), squeak_dist_fit("/data/fresh.zarr")):
+        with running(healthy.job(*other, script=None)) as cli:
+            assert cli.end()[0] == 0, cli.errors
+    assert healthy.python(CHECKSUMS.format("found")) == healthy.python(CHECKSUMS.format("fresh"))
     check_same(healthy.job("fit").model(), reference)
+
+
+# Of the arrays: the report has seconds, which differ.
+CHECKSUMS = """
+import zarr
+sums = dict(zarr.open_group("/data/{}.zarr", mode="r").attrs["checksums"])
+del sums["attributes"]
+print(sums)
+"""
