@@ -17,8 +17,10 @@ make_base() {
         { apt-get update && apt-get install --yes --no-install-recommends debootstrap; } >&2
     fi
     local suite mirror root
+    # shellcheck source=/dev/null
     suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
     # The mirror that this machine's own apt uses; debootstrap's default where it tells none.
+    # shellcheck disable=SC2016  # apt-get itself fills in REPO_URI
     mirror=$(apt-get indextargets --format '$(REPO_URI)' \
         'Created-By: Packages' "Codename: $suite" 'Component: main' | head -n 1)
     root=$(mktemp -d)
