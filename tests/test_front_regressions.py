@@ -178,10 +178,10 @@ def test_a_type_that_cannot_be_used_is_named_with_its_column(collection, request
 @pytest.mark.parametrize("text", [str, "S8"])
 def test_text_in_an_array_y_is_refused_by_name(kind, text, request):
     X, y = request.getfixturevalue(kind)
-    with pytest.raises(ColumnTypeError, match=r"the target 'y' is text .* for classes use SqueakClassifier") as e:
+    expected = r"the target 'y' is text .* for classes use SqueakClassifier"
+    with pytest.raises(ColumnTypeError, match=expected) as error:
         fit(X, y.astype(text))
-    assert "__" not in str(e.value)
-    assert "Classifier" not in str(e.value)
+    assert "__" not in str(error.value)
 
 
 @pytest.mark.parametrize("collection", ["frame", "lazy"])
