@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from squeak_dist.dictionary import Dictionary
 from squeak_dist.errors import InvalidParameterError, SqueakError
 from squeak_dist.kernels import Kernel
 from squeak_dist.stages import FitParameters
+from squeak_dist.store import save_model
 
 
 class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
@@ -61,6 +63,32 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     def report_(self) -> Mapping[str, Any]:
         """The record of the fit."""
         return self._fitted().report
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        overwrite: bool = True,
+    ) -> None:
+        """Save the model as zarr: a directory, a ``.zip`` file or any fsspec URL.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to. An earlier model there is replaced only when the new one is
+            complete.
+        storage_options : mapping, optional
+            For a URL: passed to fsspec.
+        overwrite : bool, default True
+            False: an error where something is.
+
+        Raises
+        ------
+        StoreError
+            If it cannot be written.
+        """
+        save_model(self._fitted(), path, storage_options=storage_options, overwrite=overwrite)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -1,8 +1,7 @@
-"""What the transformers share: fit without a target, transform, containers, save."""
+"""What the transformers share: fit without a target, transform, containers."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from squeak_dist.distributed import (
 from squeak_dist.estimators.base import SqueakEstimator, adopt
 from squeak_dist.feature_model import FeatureModel
 from squeak_dist.stages import FitParameters
-from squeak_dist.store import save_model
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -111,32 +109,6 @@ class FeatureEstimator(
         self._fitted()
         names: np.ndarray[Any, Any] = super().get_feature_names_out(input_features)
         return names
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        storage_options: Mapping[str, Any] | None = None,
-        overwrite: bool = True,
-    ) -> None:
-        """Save the model as zarr: a directory, a ``.zip`` file or any fsspec URL.
-
-        Parameters
-        ----------
-        path : str or path
-            Where to. An earlier model there is replaced only when the new one is
-            complete.
-        storage_options : mapping, optional
-            For a URL: passed to fsspec.
-        overwrite : bool, default True
-            False: an error where something is.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be written.
-        """
-        save_model(self._fitted(), path, storage_options=storage_options, overwrite=overwrite)
 
     @property
     def components_(self) -> Any:

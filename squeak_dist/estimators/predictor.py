@@ -1,9 +1,8 @@
-"""What regressor and classifier share: parameters, coefficients and the store."""
+"""What regressor and classifier share: parameters and coefficients."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from squeak_dist._typing import Float64Array
 from squeak_dist.estimators.base import SqueakEstimator
 from squeak_dist.kernels import Kernel
-from squeak_dist.store import save_model
 
 
 class SqueakPredictor(SqueakEstimator):
@@ -58,32 +56,6 @@ class SqueakPredictor(SqueakEstimator):
         self.standardize = standardize
         self.dtype = dtype
         self.random_state = random_state
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        storage_options: Mapping[str, Any] | None = None,
-        overwrite: bool = True,
-    ) -> None:
-        """Save the model as zarr: a directory, a ``.zip`` file or any fsspec URL.
-
-        Parameters
-        ----------
-        path : str or path
-            Where to. An earlier model there is replaced only when the new one is
-            complete.
-        storage_options : mapping, optional
-            For a URL: passed to fsspec.
-        overwrite : bool, default True
-            False: an error where something is.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be written.
-        """
-        save_model(self._fitted(), path, storage_options=storage_options, overwrite=overwrite)
 
     @property
     def dual_coef_(self) -> Float64Array:
