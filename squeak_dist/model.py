@@ -169,10 +169,8 @@ class FittedModel:
         Cost: n m kernel entries and 2 n m² multiply-adds.
         """
         leverage = np.empty(len(X))
-        for rows, Z in self._map.blocks(X.astype(self._map.points.dtype)):
-            linear = self._linear_columns(X[rows])[:, : len(self.slopes)].astype(Z.dtype)
-            whitened = self._posterior_solve.solve_rows(np.concatenate([Z, linear], axis=1))
-            leverage[rows] = np.einsum("ij,ij->i", whitened, whitened, dtype=np.float64)
+        for rows, Z in self._map.blocks(X.astype(np.float64)):
+            leverage[rows] = self._leverage(X[rows], Z)
         return leverage
 
     def deviation_encoded(self, X: FloatArray) -> Float64Array:
@@ -200,11 +198,14 @@ class FittedModel:
         diagonal = kernel_diag(self.kernel, doubled)
         for rows, Z in self._map.blocks(doubled):
             residual = diagonal[rows] - np.einsum("ij,ij->i", Z, Z)
-            linear = self._linear_columns(X[rows])[:, : len(self.slopes)]
-            whitened = self._posterior_solve.solve_rows(np.concatenate([Z, linear], axis=1))
-            spread[rows] = np.einsum("ij,ij->i", whitened, whitened)
-            spread[rows] += np.maximum(residual, 0) / self.mu
+            spread[rows] = self._leverage(X[rows], Z) + np.maximum(residual, 0) / self.mu
         return np.sqrt((1 + spread)[:, None] * self.noise_variance)
+
+    def _leverage(self, X: FloatArray, Z: FloatArray) -> Float64Array:
+        """Return φᵀ A⁻¹ φ of rows and their features z."""
+        linear = self._linear_columns(X)[:, : len(self.slopes)]
+        whitened = self._posterior_solve.solve_rows(np.concatenate([Z, linear], axis=1))
+        return np.einsum("ij,ij->i", whitened, whitened)
 
     def _linear_columns(self, X: FloatArray) -> Float64Array:
         """Return the columns of the linear part, within their range in the fit, and 1."""
