@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils import check_random_state
@@ -15,6 +16,7 @@ from squeak_dist._typing import FloatArray
 from squeak_dist.checkpoint import Vault, vault_at
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.errors import InvalidParameterError, SqueakError
+from squeak_dist.inspection import dictionary_frame
 from squeak_dist.kernels import Kernel
 from squeak_dist.stages import FitParameters
 from squeak_dist.store import save_model
@@ -33,6 +35,25 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     def dictionary_(self) -> Dictionary:
         """The rows kept."""
         return self._fitted().dictionary
+
+    def dictionary_frame(self) -> pd.DataFrame:
+        """Return the rows kept with the values of their columns, one line each.
+
+        Returns
+        -------
+        pandas.DataFrame of m rows
+            The columns of the fit, as :meth:`FeatureEncoding.decode_points
+            <squeak_dist.encoding.FeatureEncoding.decode_points>` recovers them, then
+            ``probability`` p, ``multiplicity`` Q of q̄ copies, ``weight`` (the sample weight) and
+            ``leverage``, the estimated ridge leverage score in [0, 1]: near 1 for rows that no
+            other rows explain. A name that a column of the fit has gets a ``_`` in front. The
+            index ``row`` has their numbers in the training data.
+
+        Notes
+        -----
+        Cost: 4 m³/3 multiply-adds.
+        """
+        return dictionary_frame(self._fitted())
 
     @property
     def components_(self) -> FloatArray:

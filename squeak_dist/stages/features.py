@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import encoded_sample
 from squeak_dist.encoding import EncodedTable
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
@@ -167,6 +168,7 @@ def _common(learned: Learned, parameters: FitParameters, unnamed_features: bool)
         "epsilon": parameters.epsilon,
         "seed": parameters.seed,
         "approximation": parameters.approximation,
+        "sample": encoded_sample(learned.plan.encoding, learned.profile.sample),
     }
 
 
@@ -176,6 +178,7 @@ def _report(learned: Learned, facts: _Facts, task: str) -> dict[str, Any]:
         "effective_dimension": facts.effective_dimension,
         "seconds": dict(learned.clock.seconds),
         "peak_worker_bytes": max(facts.peak_bytes, learned.root.peak_bytes),
+        "peak_bytes": {"dictionary": learned.root.peak_bytes, "solve": facts.peak_bytes},
     }
 
 

@@ -6,13 +6,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.profile import Profile
 from squeak_dist.stages.dictionaries import Branch, dictionary_stage
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
-from squeak_dist.stages.records import Clock
+from squeak_dist.stages.planning import (
+    Plan,
+    encode_stage,
+    encoded_bytes,
+    make_plan,
+    settled_profile,
+)
+from squeak_dist.stages.records import Clock, TaskRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +143,7 @@ def dictionary_report(learned: Learned) -> dict[str, Any]:
         "rows": profile.rows,
         "rows_fitted": profile.kept,
         "rows_dropped": profile.rows - profile.kept,
+        "weight_sum": profile.weight_sum,
         "rows_in_dictionary_pass": root.state.rows_seen,
         "partition_rows": list(plan.partition_rows),
         "chains": len(plan.tree.chains),
@@ -143,5 +152,20 @@ def dictionary_report(learned: Learned) -> dict[str, Any]:
         "gamma_requested": plan.squeak.gamma,
         "gamma": root.dictionary.gamma,
         "stopped": root.state.stopped,
-        "merges": [asdict(record) for record in root.records],
+        "fan_in": max((len(g) for level in plan.tree.levels for g in level), default=1),
+        "merges": [_record(record) for record in root.records],
+        "bytes": dictionary_bytes(learned),
     }
+
+
+def dictionary_bytes(learned: Learned) -> dict[str, int]:
+    """Return the bytes of all encoded partitions, and of all dictionaries that were handed on."""
+    encoding = learned.plan.encoding
+    # p, Q, v and the row number of a dictionary's row are 8 bytes each.
+    row_bytes = encoding.n_features * np.dtype(encoding.dtype).itemsize + 32
+    kept = sum(record.size_out for record in learned.root.records)
+    return {"encoded": encoded_bytes(learned.plan), "dictionaries": kept * row_bytes}
+
+
+def _record(record: TaskRecord) -> dict[str, Any]:
+    return asdict(record) | {"growth": [list(point) for point in record.growth]}
