@@ -38,6 +38,7 @@ from squeak_dist.distributed.predictions import (
     target_labels,
     write_dual_weights,
 )
+from squeak_dist.distributed.samples import sample_source
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
 from squeak_dist.distributed.sources import (
     Source,
@@ -82,6 +83,7 @@ __all__ = [
     "read_features",
     "read_parquet",
     "read_source",
+    "sample_source",
     "target_labels",
     "transform_collection",
     "write_dual_weights",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -84,6 +85,28 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     def report_(self) -> Mapping[str, Any]:
         """The record of the fit."""
         return self._fitted().report
+
+    def report(
+        self, path: str | os.PathLike[str], *, columns: Sequence[Hashable] | None = None
+    ) -> Path:
+        """Write a report of the fit: figures and tables on one HTML page.
+
+        Parameters
+        ----------
+        path : str or path
+            An HTML file; an earlier one is replaced. It opens without a network.
+        columns : two labels, optional
+            The axes on which the dictionary is shown. By default longitude and latitude
+            where the fit has them, else the first two principal axes.
+
+        Returns
+        -------
+        Path
+            Where it is.
+        """
+        from squeak_dist.report import write_report  # bokeh takes a second to import
+
+        return write_report(path, self._fitted(), columns=columns)
 
     def save(
         self,

@@ -16,8 +16,8 @@ from sklearn.exceptions import DataConversionWarning
 from squeak_dist.classes import Classes
 from squeak_dist.distributed import (
     ClassEvaluation,
-    Labelled,
     Progress,
+    Source,
     as_fitted,
     class_source,
     evaluate_classes,
@@ -305,7 +305,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             Labels that the fit had not are counted as wrong. One pass over the data.
         """
         model = self._fitted()
-        source = self._test_data(X, y, sample_weight, target).source(model.classes)
+        source = self._held_out(X, y, sample_weight, target)
         return evaluate_classes(model, source, client=client)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -339,19 +339,20 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         check_class_weight(self.class_weight)
         return super()._parameters()
 
-    def _test_data(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Labelled:
-        """Find the labels of test data, cut as the training data were."""
+    def _held_out(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
+        """Cut test data as the training data were; their target is the position of the class."""
         model = self._fitted()
         X = as_fitted(model, X)
         if y is None and target is None:
             target = column_named(X, model.classes.target)
-        return labelled(
+        found = labelled(
             X,
             y,
             target=target,
             features=None if model.unnamed_features else list(model.encoding.used_labels),
             sample_weight=sample_weight,
         )
+        return found.source(model.classes)
 
 
 def column_named(X: Any, name: str) -> Any:

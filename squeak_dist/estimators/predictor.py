@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from squeak_dist._typing import Float64Array
+from squeak_dist.distributed import ClassEvaluation, Evaluation, Source, sample_source
 from squeak_dist.estimators.base import SqueakEstimator
 from squeak_dist.kernels import Kernel
 
+if TYPE_CHECKING:
+    from distributed import Client
 
-class SqueakPredictor(SqueakEstimator):
+
+class SqueakPredictor(SqueakEstimator, ABC):
     """An estimator whose model is a ridge regression on a dictionary.
 
     Parameters are those of :class:`~squeak_dist.SqueakRegressor`.
@@ -56,6 +63,71 @@ class SqueakPredictor(SqueakEstimator):
         self.standardize = standardize
         self.dtype = dtype
         self.random_state = random_state
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        columns: Sequence[Hashable] | None = None,
+        client: Client | str | None = None,
+    ) -> Path:
+        """Write a report of the fit and its quality: figures and tables on one HTML page.
+
+        Parameters
+        ----------
+        path : str or path
+            An HTML file; an earlier one is replaced. It opens without a network.
+        X, y, sample_weight, target, client
+            Held-out data, as in :meth:`fit`; without y the target columns are taken from X.
+            Scores are then those of :meth:`evaluate`, and figures show 2,000 of the rows.
+            Without X both are of the rows of the fit that the model keeps (1,000 at most), each
+            predicted as if it had been left out: see :func:`squeak_dist.report.judged`.
+        columns : two labels, optional
+            The axes on which the dictionary is shown. By default longitude and latitude
+            where the fit has them, else the first two principal axes.
+
+        Returns
+        -------
+        Path
+            Where it is.
+
+        Raises
+        ------
+        DataError, ColumnTypeError
+            For held-out data that do not match the fit.
+        MissingColumnsError
+            If the fit has no such ``columns``.
+        """
+        from squeak_dist.report import judge_others, scores_of_evaluation, write_report
+
+        model = self._fitted()
+        if X is None:
+            return write_report(path, model, columns=columns)
+        source = self._held_out(X, y, sample_weight, target)
+        sample = sample_source(model, source, client=client)
+        scores = self.evaluate(X, y, sample_weight, target=target, client=client).to_dict()
+        rows = judge_others(model, sample, scores_of_evaluation(scores, model.target_names))
+        return write_report(path, rows, columns=columns)
+
+    @abstractmethod
+    def _held_out(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
+        """Cut held-out data as the training data were."""
+
+    @abstractmethod
+    def evaluate(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        client: Client | str | None = None,
+    ) -> Evaluation | ClassEvaluation:
+        """Score on held-out data, beside simpler models; parameters as in :meth:`fit`."""
 
     @property
     def dual_coef_(self) -> Float64Array:

@@ -391,7 +391,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
             RMSE and R² of each; ``print`` shows a table. One pass over the data.
         """
         model = self._fitted()
-        source = self._test_source(X, y, sample_weight, target)
+        source = self._held_out(X, y, sample_weight, target)
         return evaluate_source(model, source, client=client)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -438,7 +438,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
             The current client by default.
         """
         model = self._fitted()
-        source = self._test_source(X, y, sample_weight, target)
+        source = self._held_out(X, y, sample_weight, target)
         write_dual_weights(model, source, path, storage_options=storage_options, client=client)
 
     def __sklearn_tags__(self) -> Any:
@@ -448,7 +448,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         tags.input_tags.string = True
         return tags
 
-    def _test_source(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
+    def _held_out(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
         """Cut test data as the training data were."""
         model = self._fitted()
         X = as_fitted(model, X)

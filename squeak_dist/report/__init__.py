@@ -13,6 +13,7 @@ from squeak_dist.report.fit_figures import (
 )
 from squeak_dist.report.judged import JudgedRows, judge_others, judged
 from squeak_dist.report.page import report_page, write_report
+from squeak_dist.report.quality import scores_of_evaluation
 from squeak_dist.report.row_figures import (
     coverage_figure,
     dictionary_figure,
@@ -34,6 +35,7 @@ __all__ = [
     "prediction_figure",
     "report_page",
     "residual_figure",
+    "scores_of_evaluation",
     "seconds_figure",
     "write_report",
 ]

@@ -14,6 +14,7 @@ from scipy.special import softmax
 
 from squeak_dist._typing import Float64Array, IntArray
 from squeak_dist.calibration import left_out_scores
+from squeak_dist.classes import indicators
 from squeak_dist.encoded_sample import EncodedSample
 from squeak_dist.errors import DataError, InvalidParameterError
 from squeak_dist.feature_model import FeatureModel
@@ -195,27 +196,9 @@ def _test_rows(model: FittedModel, X: Any, y: Any, sample_weight: Any) -> Encode
 def _targets(model: FittedModel, X: Any, y: Any) -> Float64Array:
     if model.classes is not None:
         values = X[model.classes.target] if y is None else np.ravel(y)
-        return indicators(model, np.asarray(model.classes.codes(values)))
+        return indicators(model.classes, model.classes.codes(values))
     values = X[list(model.target_names)] if y is None else y
     return np.asarray(values, np.float64).reshape(len(values), len(model.target_names))
-
-
-def indicators(model: FittedModel, codes: Float64Array) -> Float64Array:
-    """Return positions of classes as the ±1 columns of the fit; NaN for labels that it had not.
-
-    Parameters
-    ----------
-    model : FittedModel
-        Of K classes.
-    codes : ndarray of shape (n,)
-        Positions; K or NaN for others.
-    """
-    assert model.classes is not None
-    size = len(model.classes)
-    known = codes < size  # False for NaN
-    columns = np.where(np.arange(size) == codes[:, None], 1.0, -1.0)
-    columns[~known] = np.nan
-    return columns[:, 1:] if size == 2 else columns
 
 
 def judge_others(

@@ -78,7 +78,7 @@ def plane_of(
     if _geographic(chosen) is not None:
         return _map(*places)
     x, y = map(str, chosen)
-    return Plane(f"Where the dictionary lies: {x} and {y}", x, y, *places)
+    return Plane(f"Where the dictionary lies: {x} and {y}", x, y, places[0], places[1])
 
 
 def _map(rows: Float64Array, dictionary: Float64Array) -> Plane:
@@ -131,8 +131,8 @@ def _principal(rows: FloatArray, points: FloatArray) -> Plane:
     # The sign of an axis is arbitrary: its largest entry is made positive.
     axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1, 1)[:, None]
     shares = np.append(s, [0.0, 0.0])[:2] ** 2 / max(float(np.sum(s**2)), 1e-300)
-    labels = [
+    x_label, y_label = (
         f"principal axis {i + 1} ({share:.0%} of the variance)" for i, share in enumerate(shares)
-    ]
-    placed = [(X.astype(np.float64) - centre) @ axes.T for X in (rows, points)]
-    return Plane("Where the dictionary lies: principal axes", *labels, *placed)
+    )
+    placed, kept = ((X.astype(np.float64) - centre) @ axes.T for X in (rows, points))
+    return Plane("Where the dictionary lies: principal axes", x_label, y_label, placed, kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,3 +92,50 @@ def _class_scores(rows: JudgedRows, others: Mapping[str, Any]) -> Scores:
         right = np.maximum(p[np.arange(len(codes)), codes], _SMALLEST)
         scores[name]["log loss"] = float(-weights @ np.log(right))
     return scores
+
+
+_METHODS = {
+    "mean": "mean",
+    "majority": "most frequent class",
+    "linear": "linear ridge",
+    "model": MODEL,
+}
+_WORDS = {
+    "rmse": "RMSE",
+    "r2": "R²",
+    "balanced_accuracy": "balanced accuracy",
+    "log_loss": "log loss",
+    "brier": "Brier score",
+}
+
+
+def scores_of_evaluation(evaluation: Mapping[str, Any], target_names: Sequence[str]) -> Scores:
+    """Return the scores of ``evaluate(...).to_dict()`` in the words of :func:`scores_of`.
+
+    Parameters
+    ----------
+    evaluation : mapping
+        Method → measure → a number, or one per target.
+    target_names : sequence of str
+        The targets.
+    """
+    return {
+        _METHODS[method]: _named(measures, target_names)
+        for method, measures in sorted(evaluation.items(), key=_in_order)
+        if method in _METHODS
+    }
+
+
+def _in_order(item: tuple[str, Any]) -> int:
+    return list(_METHODS).index(item[0]) if item[0] in _METHODS else -1
+
+
+def _named(measures: Mapping[str, Any], target_names: Sequence[str]) -> dict[str, float]:
+    named: dict[str, float] = {}
+    for name, found in measures.items():
+        word = _WORDS.get(name, name)
+        if isinstance(found, list) and len(found) > 1:
+            named |= {f"{word} of {t}": v for t, v in zip(target_names, found, strict=True)}
+        else:
+            named[word] = found[0] if isinstance(found, list) else found
+    return {word: value for word, value in named.items() if value is not None}

@@ -142,7 +142,7 @@ def dictionary_figure(fitted: Any, columns: Sequence[Hashable] | None = None) ->
         "x", "y", size=7, fill_color=fill, line_color=GREY, line_width=0.5, source=source,
         legend_label="rows of the dictionary",
     )  # fmt: skip
-    names = [name for name in source.data if name.startswith("column")]
+    names = [name for name in source.data if str(name).startswith("column")]
     tips = [("row", "@row{0,0}"), ("leverage", "@value{0.000}")]
     labels = [str(label) for label in frame.columns[: len(names)]]
     add_hover(plot, [dots], [*tips, *((a, f"@{b}") for a, b in zip(labels, names, strict=True))])

@@ -153,8 +153,8 @@ def _prediction_section(rows: JudgedRows) -> Section:
             f"dashed line probabilities are right."
         )
         pictures: tuple[Picture, ...] = (Picture(prediction_figure(rows), caption),)
-        tables = (confusion_table(rows),)
-        return Section("predictions", "Predictions", "", pictures, tables, folded=True)
+        confusion = (confusion_table(rows),)
+        return Section("predictions", "Predictions", "", pictures, confusion, folded=True)
     outputs = range(min(len(rows.model.target_names), _MOST_OUTPUTS))
     pictures = tuple(picture for i in outputs for picture in _prediction_pictures(rows, i))
     tables = tuple(coverage_table(rows, i) for i in outputs)

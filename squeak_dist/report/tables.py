@@ -160,7 +160,7 @@ def top_rows_table(model: AnyModel, count: int = 10) -> NumberTable:
     first = frame.iloc[np.argsort(-frame.iloc[:, -1].to_numpy(), kind="stable")[:count]]
     own = list(range(frame.shape[1] - 4))[:_MOST_COLUMNS]
     lines = tuple(
-        (number(int(row)), f"{line.iloc[-1]:.3g}", *(shown_value(line.iloc[i]) for i in own))
+        (f"{row:,}", f"{line.iloc[-1]:.3g}", *(shown_value(line.iloc[i]) for i in own))
         for row, line in first.iterrows()
     )
     names = tuple(str(frame.columns[i]) for i in own)
