@@ -25,7 +25,7 @@ ROOT = Path(squeak_dist.__file__).parent
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
     {"errors", "_typing", "_version"},
-    {"_floats", "columns", "moments", "calibration"},
+    {"_floats", "columns", "moments", "calibration", "progress"},
     {"kernels", "linalg", "dictionary", "merge_tree", "validation", "datasets"},
     {"table", "column_profile", "column_encoding"},
     {"row_sample", "row_encoder", "classes"},

@@ -107,13 +107,14 @@ def plain_fit(collection, path=None, *, inner=None, **settings):
 
 
 def contents(model):
-    timeless = {k: v for k, v in model.report.items() if k not in ("seconds", "peak_worker_bytes")}
+    varying = ("seconds", "cg_seconds", "peak_worker_bytes", "peak_bytes", "worker")
+    timeless = {k: v for k, v in model.report.items() if k not in varying}
     timeless["merges"] = [
-        {k: v for k, v in node.items() if k not in ("seconds", "worker")}
+        {k: v for k, v in node.items() if k not in varying}
         for node in timeless["merges"]
     ]
     parts = (model.dictionary, model.coefficients, model.linear_coefficients, model.mu)
-    named = vars(parts[0])
+    named = vars(parts[0]) | vars(model.sample)
     arrays = [a.tobytes() for a in (*named.values(), *parts[1:3]) if isinstance(a, np.ndarray)]
     return arrays, parts[3], model.kernel, timeless
 

@@ -18,9 +18,14 @@ from distributed import KilledWorker
 
 import squeak_dist
 from squeak_dist._version import __version__
-from squeak_dist.cli.connecting import Place, cluster_options, connected
+from squeak_dist.cli.connecting import (
+    Place,
+    cluster_options,
+    connected,
+    connected_to_scheduler,
+)
 from squeak_dist.cli.outputs import check_apart, check_free, name_index, replacing
-from squeak_dist.cli.progress import StageBars, compute_with_bar
+from squeak_dist.cli.progress import compute_with_bar, fit_view
 from squeak_dist.distributed import read_parquet
 from squeak_dist.errors import (
     ClusterError,
@@ -242,6 +247,9 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
 @click.option(
     "--remove-checkpoint", is_flag=True, help="Remove the checkpoint once the model is saved."
 )
+@click.option(
+    "--json", "as_json", is_flag=True, help="Progress and summary as lines of JSON, on stderr."
+)
 @cluster_options
 @_plain_errors
 def fit(
@@ -254,6 +262,7 @@ def fit(
     balanced: bool,
     checkpoint: str | None,
     remove_checkpoint: bool,
+    as_json: bool,
     cluster: Place,
     quiet: bool,
     **parameters: Any,
@@ -269,24 +278,23 @@ def fit(
     if checkpoint is not None:
         check_apart("--checkpoint", checkpoint, data, model_path)
     read_parquet(data)  # an error before any worker starts
-    bars = StageBars(quiet)
     with connected(cluster) as client:
-        try:
+        with fit_view(quiet=quiet, as_json=as_json) as view:
             estimator.fit(
                 data,
                 target=target[0] if len(target) == 1 else list(target),
                 features=None if features is None else [f.strip() for f in features.split(",")],
                 sample_weight=sample_weight,
                 client=client,
-                progress=None if quiet else bars,
+                progress=view,
                 checkpoint=checkpoint,
             )
-        finally:
-            bars.close()
         estimator.save(model_path)
     if checkpoint is not None and remove_checkpoint:
         squeak_dist.remove_checkpoint(checkpoint)
-    click.echo(_summary(estimator.model_), err=True)
+    model = estimator.model_
+    done = json.dumps({"event": "done", **_facts(model)}, allow_nan=False)
+    click.echo(done if as_json else _summary(model), err=True)
     click.echo(model_path)
 
 
@@ -381,6 +389,84 @@ def inspect(model_path: str, as_json: bool) -> None:
         click.echo(json.dumps(_facts(model) | {"report": dict(model.report)}, allow_nan=False))
     else:
         click.echo(_summary(model))
+
+
+@main.command()
+@click.argument("model_path", metavar="MODEL")
+@click.option(
+    "--out", metavar="PATH", help="HTML file to write.  [default: MODEL's name with .html]"
+)
+@click.option(
+    "--test", metavar="DATA", help="Parquet of held-out rows, to measure the quality on."
+)
+@click.option("--columns", metavar="A,B", help="Columns of the picture of the dictionary.")
+@cluster_options
+@_plain_errors
+def report(
+    model_path: str,
+    out: str | None,
+    test: str | None,
+    columns: str | None,
+    cluster: Place,
+    quiet: bool,
+) -> None:
+    """Write figures and tables on MODEL to one HTML page.
+
+    The page opens without a network. Without --test the quality is that on rows of the fit, each
+    predicted as if it had been left out.
+    """
+    path = _page_path(model_path, out)
+    check_apart("--out", path, model_path, *([] if test is None else [test]))
+    estimator = squeak_dist.load(model_path)
+    axes = None if columns is None else [name.strip() for name in columns.split(",")]
+    if test is None:
+        click.echo(estimator.report(path, columns=axes))
+        return
+    if not hasattr(estimator, "predict"):
+        raise InvalidParameterError(f"--test is for predictors; {model_path} has no predictions")
+    frame = read_parquet(test)
+    with connected(cluster) as client:
+        click.echo(estimator.report(path, frame, columns=axes, client=client))
+
+
+@main.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=5010,
+    metavar="PORT",
+    show_default=True,
+    help="Where the page is served; 0: any free port.",
+)
+@click.option(
+    "--address", default="127.0.0.1", metavar="HOST", show_default=True,
+    help="Interface to serve on; by default this machine alone.",
+)  # fmt: skip
+@cluster_options
+@_plain_errors
+def watch(port: int, address: str, cluster: Place, quiet: bool) -> None:
+    """Serve a page that follows the fits of a Dask scheduler.
+
+    It shows the stage, its tasks and the merge tree as it fills, of fits that run on the
+    scheduler of --scheduler. Ctrl-C ends it.
+    """
+    from squeak_dist.report.watching import watch_server
+
+    with connected_to_scheduler(cluster) as client:
+        server = watch_server(client.get_events, port=port, address=address)
+        host = "localhost" if address == "127.0.0.1" else address
+        click.echo(f"http://{host}:{server.port}/")
+        server.run_until_shutdown()
+
+
+def _page_path(model_path: str, out: str | None) -> str:
+    """Return where a page goes: an HTML file, which alone may be replaced."""
+    if out is None:
+        name = model_path.rstrip("/").rpartition("/")[2]
+        return name.removesuffix(".zip").removesuffix(".zarr") + ".html"
+    if not out.lower().endswith((".html", ".htm")):
+        raise InvalidParameterError(f"--out {out} must be an HTML file: let it end with .html")
+    return out
 
 
 @main.command()

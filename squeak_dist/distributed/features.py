@@ -31,7 +31,7 @@ def fit_features_source(
     parameters: FitParameters,
     *,
     client: Client | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> FeatureModel:
     """Fit the features of a dictionary to a source on a cluster, or on local threads.
 
@@ -43,8 +43,8 @@ def fit_features_source(
         All parameters.
     client : distributed.Client, optional
         The current client by default.
-    progress : callable, optional
-        Called with (stage, tasks done, tasks in all).
+    progress : callable or bool, optional
+        Called with (stage, tasks done, tasks in all); True: a view of its own.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def fit_components_source(
     *,
     n_components: int | None,
     client: Client | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> ComponentModel:
     """Fit principal components to a source on a cluster, or on local threads.
 

@@ -215,7 +215,7 @@ def class_source(
     missing: str,
     *,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> tuple[Source, Classes, Float64Array | None]:
     """Count the labels, and cut the collection into partitions with ±1 columns.
 
@@ -229,8 +229,8 @@ def class_source(
         Whether rows without a label are an error.
     client : distributed.Client, optional
         The current client by default.
-    progress : callable, optional
-        Called with (stage, tasks done, tasks in all).
+    progress : callable or bool, optional
+        Called with (stage, tasks done, tasks in all); True: a view of its own.
 
     Returns
     -------

@@ -160,7 +160,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         client: Client | str | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakClassifier:

@@ -42,7 +42,7 @@ def fit(
     sample_weight: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_options: Mapping[str, Any] | None = None,
     **parameters: Any,

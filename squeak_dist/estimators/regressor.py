@@ -147,7 +147,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         client: Client | str | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakRegressor:
@@ -172,8 +172,9 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         client : distributed.Client or "ray", optional
             The current client by default; without any, local threads. ``"ray"``: the
             Ray that ``ray.init()`` connected this process to.
-        progress : callable, optional
-            Called with (stage, tasks done, tasks in all).
+        progress : callable or bool, optional
+            Called with (stage, tasks done, tasks in all). True: a line per stage in a
+            terminal or notebook, with rows per second, dictionary size and time left.
         checkpoint : str or path, optional
             A directory or any fsspec URL that client and workers share. Finished
             parts are kept there; after a break the same call goes on from them, to
@@ -228,7 +229,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         target: Any = None,
         features: Sequence[Hashable] | None = None,
         client: Client | str | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> SqueakRegressor:
         """Pass further rows through SQUEAK; the model is then that of all rows so far.
 

@@ -126,9 +126,12 @@ def tree_figure(records: Sequence[Mapping[str, Any]], fan_in: int) -> Any:
     fill = colour_bar(plot, seconds, "seconds")
     dots = plot.scatter("x", "y", size="size", fill_color=fill, line_color=GREY, source=source)
     add_hover(plot, [dots], _NODE_TIPS)
-    _whole_ticks(plot.yaxis, int(max(node.y for node in nodes)))
-    _whole_ticks(plot.xaxis, int(max(node.x for node in nodes)))
-    plot.y_range.range_padding = plot.x_range.range_padding = 0.15
+    for axis, span, places in (
+        (plot.xaxis, plot.x_range, [node.x for node in nodes]),
+        (plot.yaxis, plot.y_range, [node.y for node in nodes]),
+    ):
+        _whole_ticks(axis, int(max(places)))
+        span.start, span.end = -0.6, max(places) + 0.6  # a node is wider than its point
     return plot
 
 
