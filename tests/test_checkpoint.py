@@ -110,8 +110,7 @@ def contents(model):
     varying = ("seconds", "cg_seconds", "peak_worker_bytes", "peak_bytes", "worker")
     timeless = {k: v for k, v in model.report.items() if k not in varying}
     timeless["merges"] = [
-        {k: v for k, v in node.items() if k not in varying}
-        for node in timeless["merges"]
+        {k: v for k, v in node.items() if k not in varying} for node in timeless["merges"]
     ]
     parts = (model.dictionary, model.coefficients, model.linear_coefficients, model.mu)
     named = vars(parts[0]) | vars(model.sample)
