@@ -110,7 +110,7 @@ class ComponentModel(FeatureModel):
 
     Parameters
     ----------
-    kernel, dictionary, encoding, unnamed_features, epsilon, seed, approximation
+    kernel, dictionary, encoding, unnamed_features, epsilon, seed, approximation, report, sample
         As in :class:`FeatureModel`.
     coefficients : ndarray of float64, shape (m', q)
         A score is k_D(x)ᵀ coefficients − offsets, D the m' points of ``support``.
@@ -122,8 +122,6 @@ class ComponentModel(FeatureModel):
         What they would sum to with all components of the kernel itself.
     divisor : float
         What makes a variance of a sum of squares.
-    report, sample
-        As in :class:`FeatureModel`.
     """
 
     coefficients: Float64Array

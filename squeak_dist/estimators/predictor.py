@@ -72,8 +72,8 @@ class SqueakPredictor(SqueakEstimator, ABC):
         sample_weight: Any = None,
         *,
         target: Any = None,
-        columns: Sequence[Hashable] | None = None,
         client: Client | str | None = None,
+        columns: Sequence[Hashable] | None = None,
     ) -> Path:
         """Write a report of the fit and its quality: figures and tables on one HTML page.
 
@@ -127,7 +127,13 @@ class SqueakPredictor(SqueakEstimator, ABC):
         target: Any = None,
         client: Client | str | None = None,
     ) -> Evaluation | ClassEvaluation:
-        """Score on held-out data, beside simpler models; parameters as in :meth:`fit`."""
+        """Score on held-out data, beside simpler models.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target, client
+            As in :meth:`fit`; without y the target columns of the fit are taken from X.
+        """
 
     @property
     def dual_coef_(self) -> Float64Array:

@@ -23,6 +23,7 @@ from squeak_dist.report.style import (
     plain_figure,
 )
 
+_MOST_WORKERS = 16
 _MANY_CHAINS = 6  # more of them share one colour
 
 
@@ -229,7 +230,7 @@ def seconds_figure(fitted: Any) -> Any:
     Parameters
     ----------
     fitted : estimator or model
-        Of a fit.
+        Of a fit. Of more than 16 workers those are drawn that did most.
 
     Returns
     -------
@@ -240,7 +241,7 @@ def seconds_figure(fitted: Any) -> Any:
     stages = dict(report.get("seconds", {}))
     if not stages:
         return no_data(plain_figure(plot_title, "seconds", ""), "the model keeps no record of it")
-    workers = worker_totals(report.get("merges", ()))
+    workers = _busiest(worker_totals(report.get("merges", ())))
     names = [*stages, *(f"worker {i + 1}" for i in range(len(workers)))]
     values = [*stages.values(), *(total["seconds"] for total in workers.values())]
     hosts = [*(f"stage {name}" for name in stages), *workers]
@@ -254,6 +255,11 @@ def seconds_figure(fitted: Any) -> Any:
     plot.x_range.start = 0
     plot.ygrid.visible = False
     return plot
+
+
+def _busiest(workers: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    names = sorted(workers, key=lambda name: -workers[name]["seconds"])[:_MOST_WORKERS]
+    return {name: total for name, total in workers.items() if name in names}
 
 
 def worker_totals(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

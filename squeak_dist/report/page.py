@@ -96,7 +96,7 @@ def report_page(
         for i, picture in enumerate(section.pictures)
     }
     script, places = components(figures)
-    title = escape(f"Fit of {_subject(model)}")
+    title = escape(_title(model))
     folder = files("squeak_dist.report")
     style, theme = (folder.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     # Without widgets, tables and formulas, whose scripts are four times as large.
@@ -115,12 +115,11 @@ def _place(section: Section, number: int) -> str:
     return f"{section.name}{number}"
 
 
-def _subject(model: AnyModel) -> str:
+def _title(model: AnyModel) -> str:
     if not isinstance(model, FittedModel):
-        return model.estimator_name
-    if model.classes is not None:
-        return model.classes.target
-    return ", ".join(model.target_names)
+        return f"A fit of {model.estimator_name}"
+    names = model.target_names if model.classes is None else (model.classes.target,)
+    return f"Fit of {', '.join(names)}"
 
 
 def _section_html(section: Section, places: Mapping[str, str]) -> str:
