@@ -13,7 +13,6 @@ from squeak_dist.distributed.class_predictions import (
 from squeak_dist.distributed.class_scores import ClassEvaluation, ClassScore, evaluate_classes
 from squeak_dist.distributed.executor import (
     DaskExecutor,
-    Progress,
     active_client,
     active_executor,
     extend_source,
@@ -47,6 +46,7 @@ from squeak_dist.distributed.sources import (
     read_parquet,
     read_source,
 )
+from squeak_dist.progress import Progress
 
 __all__ = [
     "ClassEvaluation",

@@ -15,7 +15,7 @@ from dask.delayed import delayed
 from distributed import Client
 
 from squeak_dist._typing import FloatArray
-from squeak_dist.distributed.executor import Progress, active_executor
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.grids import is_dataset
 from squeak_dist.distributed.predictions import as_fitted
 from squeak_dist.distributed.rows import as_rows
@@ -23,6 +23,7 @@ from squeak_dist.distributed.sources import DATASET_HAS_NO_FEATURES, Source
 from squeak_dist.errors import ColumnTypeError
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.linalg import single_blas_thread
+from squeak_dist.progress import Progress
 from squeak_dist.stages import FitParameters, fit_components, fit_features
 
 

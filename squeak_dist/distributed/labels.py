@@ -20,7 +20,7 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes, indicate
-from squeak_dist.distributed.executor import Progress, active_executor
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.grids import as_dataset, is_data_array, is_dataset
 from squeak_dist.distributed.rows import refuse_sparse
@@ -35,6 +35,7 @@ from squeak_dist.label_counts import (
     merge_counts,
 )
 from squeak_dist.merge_tree import balanced_levels
+from squeak_dist.progress import Progress
 from squeak_dist.stages.executors import Executor, reduce_tree
 
 _FAN_IN = 8
