@@ -5,6 +5,7 @@ Each function takes a fitted estimator (or its ``model_``) and returns a bokeh f
 :class:`JudgedRows` that :func:`judged` makes of held-out rows. bokeh is imported here alone.
 """
 
+from squeak_dist.report.dictionary_figures import dictionary_figure, leverage_figure
 from squeak_dist.report.fit_figures import (
     convergence_figure,
     growth_figure,
@@ -14,13 +15,7 @@ from squeak_dist.report.fit_figures import (
 from squeak_dist.report.judged import JudgedRows, judge_others, judged
 from squeak_dist.report.page import report_page, write_report
 from squeak_dist.report.quality import scores_of_evaluation
-from squeak_dist.report.row_figures import (
-    coverage_figure,
-    dictionary_figure,
-    leverage_figure,
-    prediction_figure,
-    residual_figure,
-)
+from squeak_dist.report.row_figures import coverage_figure, prediction_figure, residual_figure
 
 __all__ = [
     "JudgedRows",

@@ -8,6 +8,7 @@ from typing import Any
 
 from squeak_dist.errors import DataError
 from squeak_dist.model import FittedModel
+from squeak_dist.report.dictionary_figures import dictionary_figure, leverage_figure
 from squeak_dist.report.fit_figures import (
     convergence_figure,
     growth_figure,
@@ -18,8 +19,6 @@ from squeak_dist.report.judged import AnyModel, JudgedRows, judged, model_of
 from squeak_dist.report.quality import MODEL, Scores, scores_of
 from squeak_dist.report.row_figures import (
     coverage_figure,
-    dictionary_figure,
-    leverage_figure,
     prediction_figure,
     residual_figure,
     telling_columns,

@@ -27,6 +27,7 @@ _COLOURS = Viridis256[56:]  # the first are too dark for a dark ground
 _HEIGHT = 340
 _LARGE = 1e4
 _TWO_DECADES = 100
+_MOST_POINTS = 3000
 
 
 def plain_figure(title: str, x_label: str, y_label: str, **options: Any) -> Any:
@@ -111,6 +112,18 @@ def logarithmic_ticks(axis: Any, low: float, high: float) -> None:
     ticks = [float(f"{k}e{e}") for e in range(first, last + 1, step) for k in steps]
     axis.ticker = FixedTicker(ticks=[t for t in ticks if low / 2 <= t <= 2 * high])
     axis.major_label_overrides = {t: f"{t:g}" for t in ticks}
+
+
+def legend_below(plot: Any) -> None:
+    """Put the legend below the figure, side by side."""
+    plot.add_layout(plot.legend[0], "below")
+    place_legend(plot, "center")
+    plot.legend.orientation = "horizontal"
+
+
+def evenly(count: int) -> npt.NDArray[np.int64]:
+    """Return at most 3,000 of ``count`` positions, evenly spread: as many points are drawn."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST_POINTS)).astype(np.int64))
 
 
 def no_data(plot: Any, reason: str) -> Any:

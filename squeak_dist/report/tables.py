@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from squeak_dist.inspection import dictionary_frame
+from squeak_dist.report.dictionary_figures import shown_value
 from squeak_dist.report.fit_figures import worker_totals
 from squeak_dist.report.judged import AnyModel, JudgedRows
-from squeak_dist.report.row_figures import LEVELS, coverage, shown_value, telling_columns
+from squeak_dist.report.row_figures import LEVELS, coverage, telling_columns
 
 _MOST_RECORDS = 64  # lines of the merge tree
 _MOST_COLUMNS = 12
