@@ -12,6 +12,7 @@ import numpy as np
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.distributed import ClassEvaluation, Evaluation, Source, sample_source
+from squeak_dist.errors import InvalidParameterError
 from squeak_dist.estimators.base import SqueakEstimator
 from squeak_dist.kernels import Kernel
 
@@ -99,6 +100,8 @@ class SqueakPredictor(SqueakEstimator, ABC):
         ------
         DataError, ColumnTypeError
             For held-out data that do not match the fit.
+        InvalidParameterError
+            For y without X.
         MissingColumnsError
             If the fit has no such ``columns``.
         """
@@ -106,6 +109,10 @@ class SqueakPredictor(SqueakEstimator, ABC):
 
         model = self._fitted()
         if X is None:
+            if y is not None or sample_weight is not None or target is not None:
+                raise InvalidParameterError(
+                    "y, sample_weight and target are of held-out data: pass X too"
+                )
             return write_report(path, model, columns=columns)
         source = self._held_out(X, y, sample_weight, target)
         sample = sample_source(model, source, client=client)

@@ -194,10 +194,13 @@ def _test_rows(model: FittedModel, X: Any, y: Any, sample_weight: Any) -> Encode
 
 
 def _targets(model: FittedModel, X: Any, y: Any) -> Float64Array:
+    names = list(model.target_names) if model.classes is None else [model.classes.target]
+    if y is None and not set(names) <= set(getattr(X, "columns", ())):
+        raise DataError(f"X has no columns {names} to compare with; pass them as y")
     if model.classes is not None:
         values = X[model.classes.target] if y is None else np.ravel(y)
         return indicators(model.classes, model.classes.codes(values))
-    values = X[list(model.target_names)] if y is None else y
+    values = X[names] if y is None else y
     return np.asarray(values, np.float64).reshape(len(values), len(model.target_names))
 
 

@@ -111,6 +111,10 @@ def test_what_cannot_be_judged(model, houses):
     bare = replace(model.model_, sample=None)
     with pytest.raises(DataError, match="format 2"):
         judged(bare)
+    with pytest.raises(DataError, match="pass them as y"):
+        judged(model, houses.drop(columns=TARGET))
+    with pytest.raises(DataError, match=r"X has 1,500 rows and y 2"):
+        judged(model, houses.drop(columns=TARGET), [1.0, 2.0])
     with pytest.raises(InvalidParameterError, match="fitted estimator"):
         judged(houses)
     features = squeak_dist.SqueakTransformer(max_dictionary=20).fit(waves()[0])

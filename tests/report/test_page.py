@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import squeak_dist
 from squeak_dist.cli import main
+from squeak_dist.errors import InvalidParameterError, MissingColumnsError
 from squeak_dist.report import judged, report_page, write_report
 
 TARGET = "median_house_value"
@@ -187,8 +188,10 @@ def test_names_and_values_are_text_not_html(tmp_path):
 def test_a_page_that_cannot_be_made_leaves_the_old_one(model, tmp_path):
     path = tmp_path / "fit.html"
     path.write_text("old")
-    with pytest.raises(squeak_dist.errors.MissingColumnsError):
+    with pytest.raises(MissingColumnsError):
         model.report(path, columns=["nowhere", "latitude"])
+    with pytest.raises(InvalidParameterError, match="pass X too"):
+        model.report(path, y=[1.0])
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
 
