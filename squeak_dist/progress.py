@@ -138,6 +138,7 @@ class ProgressView:
         self._show, self._close, self._clock = show, close, clock
         self._stage = ""
         self._began = self._shown = float("-inf")
+        self._over = False
         self._rows = 0
         self._size: int | None = None
 
@@ -145,6 +146,9 @@ class ProgressView:
         """Show that ``done`` of the ``total`` tasks of a stage are done."""
         now = self._clock()
         began = stage != self._stage or done == 0
+        if self._over and not began:
+            return  # the last task and the end of a stage both say that it is done
+        self._over = done >= total
         if began:
             self._stage, self._began = stage, now
             self._rows *= stage != "profile"
