@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import threadpoolctl
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from squeak_dist._floats import flush_tiny
 from squeak_dist._typing import Float64Array, FloatArray
@@ -167,6 +168,33 @@ def triangular_inverse(L: Float64Array) -> Float64Array:
             product = L[start:stop, left:start] @ W[left:start, left:right]
             np.matmul(-corner, product, out=W[start:stop, left:right])
     return W
+
+
+def inverse_and_log_determinant(A: Float64Array) -> tuple[Float64Array, float]:
+    """Return A⁻¹ and log |A| of a symmetric positive definite matrix, which is overwritten.
+
+    Parameters
+    ----------
+    A : ndarray of float64, shape (m, m)
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If A is not positive definite.
+
+    Notes
+    -----
+    LAPACK's dpotrf and dpotri, m³ multiply-adds; they hold the GIL.
+    """
+    # The transpose of a symmetric matrix in C order is itself in LAPACK's order: no copy.
+    factor, failed = dpotrf(A.T, lower=1, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    log_determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
+    inverse, failed = dpotri(factor, lower=1, overwrite_c=1)
+    if failed:
+        raise np.linalg.LinAlgError("the matrix is singular")
+    return symmetrize(inverse), log_determinant
 
 
 def inverse_diagonal(L: Float64Array) -> Float64Array:

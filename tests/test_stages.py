@@ -509,7 +509,9 @@ def test_a_small_table_is_solved_directly():
 def plan_of(X, y, parts=1, **settings):
     parameters = FitParameters(**settings)
     tables, _ = tables_of(X, y, parts=parts)
-    return make_plan(profile_stage(PlainExecutor(), tables, parameters), len(tables), parameters)
+    return make_plan(
+        PlainExecutor(), profile_stage(PlainExecutor(), tables, parameters), len(tables), parameters
+    )
 
 
 def test_the_plan_is_a_rule_of_data_and_parameters():
