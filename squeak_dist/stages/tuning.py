@@ -41,7 +41,7 @@ from squeak_dist.tuning import (
 _GAMMA_ROWS = 1000  # of the sample, whose spectrum γ is chosen on
 _KERNEL_CHECK_ROWS = 128
 _LEAST_ROWS = 40  # below them a likelihood tells nothing of a kernel
-_TELLING = 1.01  # how much better the median distance must be to be worth a warning
+_TELLING = 0.03  # standard deviations by which likelihood must lose to be worth a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,11 +207,12 @@ def _families(name: str) -> tuple[Any, ...]:
 
 
 def _tuning_rows(sample: EncodedSample) -> tuple[TuningRows, FloatArray]:
-    """Return the rows of positive weight and the targets that vary on them."""
+    """Return the rows of positive weight, of mean 1, and the targets that vary on them."""
     X, targets, weights = sample.X, sample.targets, sample.weights
     if weights is not None:
         counts = weights > 0
         X, targets, weights = X[counts], targets[counts], weights[counts]
+        weights = weights / weights.mean()  # μ is of their size
     varies = np.ptp(targets, axis=0) > 0 if len(targets) else np.zeros(targets.shape[1], bool)
     return TuningRows(X.astype(np.float64), targets[:, varies], weights), X
 
@@ -262,11 +263,16 @@ def _warn_of_median(choice: Choice | None) -> None:
         return
     error = choice.chosen.error
     least = min(c.error for c in choice.candidates if c.length_scale != "median")
-    if least > _TELLING * error:
+    if least > error + _TELLING:
+        found = (
+            f"those of maximum likelihood leave a leave-one-out error of {least:.3g} standard "
+            f"deviations on it, the median distance {error:.3g}"
+            if np.isfinite(least)
+            else "the search for those of maximum likelihood failed"
+        )
         warn_user(
-            f"the length scale is the median distance of a sample: scales of maximum likelihood "
-            f"leave a leave-one-out error of {least:.3g} standard deviations on it, the median "
-            f'distance {error:.3g}. length_scale="median" says so without the search',
+            f"the length scale is the median distance of a sample: {found}. "
+            f'length_scale="median" asks for it without the search',
             TuningFellBack,
         )
 

@@ -16,7 +16,7 @@ _NOISE = (1e-6, 1e3)  # range of μ, the ratio of noise to kernel scale
 _REACH = 6.0  # log length scales stay this close to that of the median distance
 _SPREAD = np.sqrt(3)  # of their prior
 _COARSE_ROWS = 512  # on which the starts compete
-_ROWS_SHARE, _ROWS = 4, (256, 1024)  # one row in four of a sample, between these
+_ROWS_SHARE, _ROWS = 4, (128, 1024)  # one row in four of a sample, between these
 _COARSE_ITERATIONS, _ITERATIONS = 40, 12
 _GAIN = 1e-4  # of the likelihood per row, below which an iteration ends the search
 _NOT_DEFINITE = 1e10
@@ -77,7 +77,7 @@ def likely_kernel(family: Radial, rows: TuningRows, *, separate: bool) -> Likely
     family : RBF or Matern
         Its length scale is not used.
     rows : TuningRows
-        The sample, of which a quarter is used, at least 256 and at most 1,024 rows.
+        The sample, of which a quarter is used, at least 128 and at most 1,024 rows.
         Two starts, half and twice the median distance, compete on 512 of them.
     separate : bool
         Whether each feature has its own length scale (automatic relevance determination).
