@@ -256,7 +256,7 @@ def fold_chains(
     branches = []
     for chain in plan.tree.chains:
         value: Any = None
-        for positions in _chain_steps(chain, plan):
+        for positions in chain_steps(chain, plan):
             tables = [encoded[i] for i in positions]
             value = executor.call(*step(value, tables, positions))
         branches.append(value)
@@ -285,7 +285,15 @@ def sum_rows(
     )
 
 
-def _chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
-    """Group the partitions of a chain into the steps that are one task each."""
+def chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
+    """Return the partitions of a chain in the steps that are one task each.
+
+    Parameters
+    ----------
+    chain : tuple of int
+        Positions of its partitions.
+    plan : Plan
+        With their rows.
+    """
     groups = group_rows([plan.partition_kept[i] for i in chain], _STEP_ROWS)
     return [tuple(chain[position] for position in group) for group in groups]

@@ -29,6 +29,7 @@ from squeak_dist.stages.parameters import FitParameters, as_length_scale
 from squeak_dist.tuning import (
     Candidate,
     Choice,
+    SampleSpectrum,
     TuningRows,
     choose_gamma,
     choose_kernel,
@@ -94,6 +95,30 @@ class Tuned:
     choice: Choice | None
 
 
+def encoded_sample(
+    profile: Profile, encoding: FeatureEncoding, target_scale: Float64Array
+) -> EncodedSample:
+    """Return the sample of a profile as the fit sees it.
+
+    Parameters
+    ----------
+    profile : Profile
+        With the sample.
+    encoding : FeatureEncoding
+        Of its rows.
+    target_scale : ndarray of float64, shape (k,)
+        Standard deviations of the targets.
+    """
+    X, kept = encoding.encode(profile.sample.features)
+    weights = profile.sample.weights
+    return EncodedSample(
+        X=X,
+        targets=(profile.sample.targets[kept] - profile.target_mean) / target_scale,
+        weights=None if weights is None else weights[kept],
+        rows=profile.kept,
+    )
+
+
 def tune(
     executor: Executor,
     profile: Profile,
@@ -124,14 +149,7 @@ def tune(
         For a kernel that is none.
     """
     _check_length_scales(encoding, parameters)
-    X, kept = encoding.encode(profile.sample.features)
-    weights = profile.sample.weights
-    sample = EncodedSample(
-        X=X,
-        targets=(profile.sample.targets[kept] - profile.target_mean) / target_scale,
-        weights=None if weights is None else weights[kept],
-        rows=profile.kept,
-    )
+    sample = encoded_sample(profile, encoding, target_scale)
     shared = executor.share(sample)
     searches = _searches(sample, parameters)
     candidates = [executor.call(_candidate_task, shared, s, parameters) for s in searches]
@@ -220,17 +238,31 @@ def _tuning_rows(sample: EncodedSample) -> tuple[TuningRows, FloatArray]:
 def _gamma(sample: EncodedSample, kernel: Kernel, parameters: FitParameters, qbar: int) -> float:
     if not isinstance(parameters.gamma, str):
         return float(parameters.gamma)
-    X, targets = sample.X[:_GAMMA_ROWS], sample.targets[:_GAMMA_ROWS]
+    X = sample.X[:_GAMMA_ROWS]
     weights = None if sample.weights is None else sample.weights[:_GAMMA_ROWS]
     return choose_gamma(
-        sample_spectrum(kernel, X, sample.rows, weights),
-        targets,
+        sample_spectrum_of(sample, kernel),
+        sample.targets[:_GAMMA_ROWS],
         mu=parameters.penalty.mu,
         epsilon=parameters.epsilon,
         qbar=qbar,
         max_dictionary=parameters.max_dictionary,
         resolution=residual_rounding(X.dtype) * _largest_diagonal(kernel, X, weights),
     )
+
+
+def sample_spectrum_of(sample: EncodedSample, kernel: Kernel) -> SampleSpectrum:
+    """Decompose the kernel matrix of the first thousand rows of a sample.
+
+    Parameters
+    ----------
+    sample : EncodedSample
+        The sample.
+    kernel : Kernel
+        With its length scales.
+    """
+    weights = None if sample.weights is None else sample.weights[:_GAMMA_ROWS]
+    return sample_spectrum(kernel, sample.X[:_GAMMA_ROWS], sample.rows, weights)
 
 
 def _largest_diagonal(kernel: Kernel, X: FloatArray, weights: Float64Array | None) -> float:
