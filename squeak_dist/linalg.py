@@ -291,24 +291,21 @@ def solve_lower_transposed(L: Float64Array, b: Float64Array) -> Float64Array:
 
 
 def add_gram(rows: FloatArray, gram: Float64Array) -> None:
-    """Add rowsᵀ rows to the lower block triangle of ``gram``, in place.
+    """Add rowsᵀ rows to ``gram``, in place.
 
     Parameters
     ----------
     rows : ndarray of shape (n, m)
-        In float32 the products run in float32, so n should stay below some
+        In float32 the product runs in float32, so n should stay below some
         thousands; the sum is kept in float64.
     gram : ndarray of float64, shape (m, m)
-        Entries above the diagonal blocks are left alone: :func:`symmetrize`.
+        The sum so far.
 
     Notes
     -----
-    Cost: n m² / 2 multiply-adds.
+    Cost: n m² / 2 multiply-adds: NumPy hands a matrix times its own transpose to syrk.
     """
-    width = 2 * _PANEL
-    for start in range(0, rows.shape[1], width):
-        stop = start + width
-        gram[start:, start:stop] += rows[:, start:].T @ rows[:, start:stop]
+    gram += rows.T @ rows
 
 
 def symmetrize(gram: Float64Array) -> Float64Array:

@@ -513,7 +513,10 @@ def plan_of(X, y, parts=1, **settings):
     parameters = FitParameters(**settings)
     tables, _ = tables_of(X, y, parts=parts)
     return make_plan(
-        PlainExecutor(), profile_stage(PlainExecutor(), tables, parameters), len(tables), parameters
+        PlainExecutor(),
+        profile_stage(PlainExecutor(), tables, parameters),
+        len(tables),
+        parameters,
     )
 
 
