@@ -104,7 +104,7 @@ def test_constructing_checks_and_computes_nothing(frame):
 
 
 def test_defaults_are_the_same_everywhere():
-    """Of the estimator, of its checked parameters, and as DESIGN §4 promises, but for the kernel."""
+    """Of the estimator, its checked parameters and DESIGN §4, but for the kernel."""
     parameters = SqueakRegressor().get_params()
     checked = {
         name: field.default for name, field in inspect.signature(FitParameters).parameters.items()
