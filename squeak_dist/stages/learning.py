@@ -21,6 +21,7 @@ from squeak_dist.stages.planning import (
     settled_profile,
 )
 from squeak_dist.stages.records import Clock, TaskRecord
+from squeak_dist.stages.tuning import tuning_report
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +72,9 @@ def learn_dictionary(
     """
     clock = Clock()
     profile = settled_profile(executor, tables, parameters)
-    plan = make_plan(profile, len(tables), parameters)
     clock.lap("profile")
+    plan = make_plan(executor, profile, len(tables), parameters)
+    clock.lap("tuning")
     largest = max(plan.partition_rows)
     executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
     encoded = encode_stage(executor, tables, plan)
@@ -149,6 +151,7 @@ def dictionary_report(learned: Learned) -> dict[str, Any]:
         "chains": len(plan.tree.chains),
         "encoded_features": plan.encoding.n_features,
         "dictionary_size": len(root.dictionary),
+        "tuning": tuning_report(plan.tuning),
         "gamma_requested": plan.squeak.gamma,
         "gamma": root.dictionary.gamma,
         "stopped": root.state.stopped,
