@@ -34,7 +34,7 @@ def test_a_fit_tells_rows_size_and_stages():
     assert isinstance(view, TaskListener)
     lazy = dd.from_pandas(table(), npartitions=10)
     model = squeak_dist.fit(lazy, target="y", max_dictionary=80, progress=view)
-    assert [m.stage for m in seen if m.over] == ["profile", "dictionary", "solve"]
+    assert [m.stage for m in seen if m.over] == ["profile", "tuning", "dictionary", "solve"]
     ends = {moment.stage: moment for moment in seen if moment.over}
     assert ends["profile"].rows == ends["solve"].rows == 2000
     assert ends["dictionary"].size == len(model.dictionary_)
