@@ -10,8 +10,7 @@ import numpy as np
 
 from squeak_dist.errors import InvalidParameterError
 from squeak_dist.kernels import Kernel, make_kernel
-from squeak_dist.table import MISSING_POLICIES
-from squeak_dist.validation import check_choice, check_integer, check_real
+from squeak_dist.parameter_table import PARAMETERS
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class FitParameters:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        auto = ', or "auto"'
         if not is_auto(self.length_scale):
             scale = np.asarray(self.length_scale)
             make_kernel("rbf", as_length_scale(scale.tolist()))
@@ -78,27 +76,9 @@ class FitParameters:
                     'leave length_scale="auto"'
                 )
         make_kernel(self.kernel, 1.0)
-        if not is_auto(self.mu):
-            check_real("mu", self.mu, above=0, hint=auto)
-        if not is_auto(self.gamma):
-            check_real("gamma", self.gamma, above=0, hint=auto)
-        check_real("epsilon", self.epsilon, above=0, below=1)
-        check_real("delta", self.delta, above=0, below=1)
-        if not (isinstance(self.qbar, str) and self.qbar == "theory"):
-            check_integer("qbar", self.qbar, at_least=1, hint=', or "theory"')
-        if self.max_dictionary is not None:
-            check_integer("max_dictionary", self.max_dictionary, at_least=1, hint=", or None")
-        check_integer("fan_in", self.fan_in, at_least=2)
-        check_integer("random_state", self.seed, at_least=0)
-        check_choice("on_overrun", self.on_overrun, ("raise_gamma", "stop"))
-        check_choice("solver", self.solver, ("auto", "direct", "cg"))
-        check_choice("approximation", self.approximation, ("projected", "regularized"))
-        check_choice("missing", self.missing, MISSING_POLICIES)
-        for name in ("linear_part", "standardize"):
-            value = getattr(self, name)
-            if not isinstance(value, (bool, np.bool_)):  # NumPy's come from search grids
-                check_choice(name, value, ("auto", True, False))
-        check_choice("dtype", self.dtype, ("float32", "float64"))
+        for parameter in PARAMETERS.values():
+            if parameter.name not in ("kernel", "length_scale"):
+                parameter.check(getattr(self, parameter.field))
 
     @property
     def penalty(self) -> Penalty:
@@ -114,6 +94,13 @@ class FitParameters:
         if isinstance(self.standardize, str):
             return is_auto(self.length_scale) and isinstance(self.kernel, str)
         return bool(self.standardize)
+
+    def record(self) -> dict[str, Any]:
+        """Return the parameters under the user's names, for a report; a kernel as its text."""
+        given = {name: getattr(self, table.field) for name, table in PARAMETERS.items()}
+        return given | {
+            "kernel": self.kernel if isinstance(self.kernel, str) else repr(self.kernel)
+        }
 
 
 def is_auto(value: Any) -> bool:
