@@ -265,6 +265,8 @@ def draw_maps(
 ) -> list[str]:
     """Draw the last month as predicted, and the dictionary, as PNG; return a line on each.
 
+    Without matplotlib there are none, and the line says so.
+
     Parameters
     ----------
     out : Path
@@ -274,8 +276,10 @@ def draw_maps(
     train, test : pandas.DataFrame
         All cells.
     """
-    import matplotlib.pyplot as plt
-
+    try:
+        import matplotlib.pyplot as plt
+    except ModuleNotFoundError:
+        return ['no maps: matplotlib is not installed; run: pip install "squeak-dist[demo]"']
     cells = pd.concat([f[f["month"] == f["month"].max()] for f in (train, test)])
     kept = train.iloc[model.component_indices_]
     maps = (
