@@ -11,7 +11,7 @@ from squeak_dist.parameter_table import PARAMETERS
 project = "squeak_dist"
 author = copyright = "the squeak_dist developers"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 html_theme = "furo"

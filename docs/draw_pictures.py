@@ -160,7 +160,7 @@ def draw_sizes(X: np.ndarray) -> None:
         ax.set_xlabel("γ")
         ax.legend()
     for row in zip(gammas, dimension, size, error, strict=True):
-        print("γ %g: d_eff %.1f, m %d, error %.4f" % row)
+        print("γ {:g}: d_eff {:.1f}, m {}, error {:.4f}".format(*row))
     save(figure, "sizes.png")
 
 

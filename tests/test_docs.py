@@ -1,7 +1,7 @@
-"""Every block of code in README and docs runs, in order, page by page; every link leads somewhere.
+"""Every block of code in README and docs runs, page by page; every link leads somewhere.
 
-``<!-- python … -->`` is code that a reader does not see. A block that cannot run here has the reason
-in front of it: ``<!-- not run: … -->``. In blocks of bash the lines that begin with
+``<!-- python … -->`` is code that a reader does not see. A block that cannot run here has the
+reason in front of it: ``<!-- not run: … -->``. In blocks of bash the lines that begin with
 ``squeak-dist`` run on threads.
 """
 
