@@ -52,7 +52,7 @@ def draw_choice(X: np.ndarray) -> None:
         ax.scatter(*X.T, s=2, color="0.75", linewidths=0)
         ax.scatter(*X[rows].T, s=16, color="#b2182b", linewidths=0)
         left = projected_map(KERNEL, X[rows]).residual(X)
-        ax.set_title(f"{title}, worst residual {left.max():.3f}, mean {left.mean():.4f}")
+        ax.set_title(f"{title}; worst residual {left.max():.1g}")
         ax.set_aspect("equal")
         print(title, "residual max", left.max(), "mean", left.mean())
     save(figure, "choice.png")
