@@ -12,6 +12,8 @@ from squeak_dist.errors import InvalidParameterError
 from squeak_dist.kernels import Kernel, make_kernel
 from squeak_dist.parameter_table import PARAMETERS
 
+_OBJECTS = ("kernel", "length_scale")  # more than words and numbers: checked apart
+
 
 @dataclass(frozen=True)
 class Penalty:
@@ -77,7 +79,7 @@ class FitParameters:
                 )
         make_kernel(self.kernel, 1.0)
         for parameter in PARAMETERS.values():
-            if parameter.name not in ("kernel", "length_scale"):
+            if parameter.name not in _OBJECTS:
                 parameter.check(getattr(self, parameter.field))
 
     @property
@@ -96,11 +98,10 @@ class FitParameters:
         return bool(self.standardize)
 
     def record(self) -> dict[str, Any]:
-        """Return the parameters under the user's names, for a report; a kernel as its text."""
+        """Return the parameters under the user's names, for a report; objects as their text."""
+        plain = (str, int, float, Sequence, np.ndarray, np.generic, type(None))
         given = {name: getattr(self, table.field) for name, table in PARAMETERS.items()}
-        return given | {
-            "kernel": self.kernel if isinstance(self.kernel, str) else repr(self.kernel)
-        }
+        return {k: v if isinstance(v, plain) else str(v) for k, v in given.items()}
 
 
 def is_auto(value: Any) -> bool:
