@@ -30,6 +30,7 @@ def run_inspect(model_path: str, *, as_json: bool) -> None:
         click.echo(json.dumps(facts(model) | {"report": dict(model.report)}, allow_nan=False))
     else:
         click.echo(summary(model))
+        click.echo(f"\nfitted with\n{_table(facts(model)['parameters'])}")
 
 
 def facts(model: FittedModel | FeatureModel) -> dict[str, Any]:
@@ -74,21 +75,20 @@ def _outputs(model: FittedModel | FeatureModel) -> dict[str, Any]:
 
 
 def summary(model: FittedModel | FeatureModel) -> str:
-    """Return the facts of a model as a table, the parameters of its fit below.
+    """Return the facts of a model as a table.
 
     Parameters
     ----------
     model : FittedModel or FeatureModel
         Of any task.
     """
-    shown = facts(model)
-    given = shown.pop("parameters")
-    lines = _lines(shown)
-    return "\n".join([*lines, "", "fitted with", *_lines(given)] if given else lines)
+    return _table({k: v for k, v in facts(model).items() if k != "parameters"})
 
 
-def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [f"{name.replace('_', ' '):>24}  {_text(name, v)}" for name, v in values.items()]
+def _table(values: Mapping[str, Any]) -> str:
+    return "\n".join(
+        f"{name.replace('_', ' '):>24}  {_text(name, v)}" for name, v in values.items()
+    )
 
 
 def _text(name: str, value: Any) -> str:
