@@ -14,6 +14,13 @@ from squeak_dist.validation import check_choice, check_integer, check_real
 
 MISSING_POLICIES = ("raise", "impute", "drop")
 
+ALIASES = {  # what other libraries call them
+    "alpha": "mu",
+    "n_components": "max_dictionary",
+    "sigma": "length_scale",
+    "weights": "sample_weight",
+}
+
 
 @dataclass(frozen=True)
 class Parameter:

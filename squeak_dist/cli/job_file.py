@@ -15,11 +15,7 @@ import click
 
 from squeak_dist.cli.options import Columns, ParameterType, StorageOptions
 from squeak_dist.errors import InvalidParameterError
-
-_ALIASES = {  # what other libraries call them
-    "alpha": "mu", "random_state": "seed", "weights": "sample_weight", "out": "model",
-    "n_components": "max_dictionary", "sigma": "length_scale", "X": "data", "y": "target",
-}  # fmt: skip
+from squeak_dist.parameter_table import ALIASES
 
 
 def take_job_file(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
@@ -78,7 +74,7 @@ def _key(parameter: click.Parameter) -> str:
 
 def _near(name: str, known: Iterable[str]) -> str:
     known = list(known)
-    alias = _ALIASES.get(name)
+    alias = "seed" if name == "random_state" else ALIASES.get(name)
     close = [alias] if alias in known else difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
 
