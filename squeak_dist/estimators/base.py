@@ -137,15 +137,15 @@ class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
-    def check_parameters(self) -> None:
-        """Check the parameters without any data.
+    def check_parameters(self) -> FitParameters:
+        """Return the parameters, checked without any data.
 
         Raises
         ------
         InvalidParameterError
             For a parameter outside its range.
         """
-        self._parameters()
+        return self._parameters()
 
     def _parameters(self) -> FitParameters:
         given = self.get_params(deep=False)

@@ -131,7 +131,7 @@ def plan(
     what a row costs on every thread of the cluster.
     """
     _check_names(parameters)
-    checked = SqueakRegressor(**parameters)._parameters()
+    checked = SqueakRegressor(**parameters).check_parameters()
     source = read_source(
         X,
         y,

@@ -158,7 +158,9 @@ def tune(
     sample = encoded_sample(profile, encoding, target_scale)
     shared = executor.share(sample)
     searches = _searches(sample, parameters)
-    candidates = [executor.call(_candidate_task, shared, s, parameters) for s in searches]
+    candidates = [executor.call(_find_task, shared, search) for search in searches]
+    if len(candidates) > 1:
+        candidates = [executor.call(_judge_task, c, shared, parameters) for c in candidates]
     tuned: Tuned = executor.gather(
         "tuning", executor.call(_tune_task, candidates, shared, parameters)
     )
@@ -189,15 +191,22 @@ def _tells(sample: EncodedSample) -> bool:
     return len(rows) >= _LEAST_ROWS and rows.targets.shape[1] > 0
 
 
-def _candidate_task(sample: EncodedSample, search: Search, parameters: FitParameters) -> Candidate:
-    """Find a kernel, and the leave-one-out error that it leaves on the sample."""
+def _find_task(sample: EncodedSample, search: Search) -> Candidate:
     with single_blas_thread():
         kernel = _found_kernel(sample, search)
-        rows, X = _tuning_rows(sample)
-        if kernel is None or not _tells(sample):
-            return Candidate(search.length_scale, kernel or search.family)
-        error = leave_one_out_error(kernel, rows, X, parameters.penalty.linear_part)
-    return Candidate(search.length_scale, kernel, error)
+    return Candidate(search.length_scale, kernel)
+
+
+def _judge_task(
+    candidate: Candidate, sample: EncodedSample, parameters: FitParameters
+) -> Candidate:
+    """Add the leave-one-out error on the sample, which is infinite where no kernel was found."""
+    if candidate.kernel is None:
+        return candidate
+    rows, X = _tuning_rows(sample)
+    with single_blas_thread():
+        error = leave_one_out_error(candidate.kernel, rows, X, parameters.penalty.linear_part)
+    return replace(candidate, error=error)
 
 
 def _found_kernel(sample: EncodedSample, search: Search) -> Kernel | None:
@@ -215,6 +224,7 @@ def _tune_task(
 ) -> Tuned:
     choice = choose_kernel(candidates)
     kernel = choice.chosen.kernel
+    assert kernel is not None  # the median distance is always found
     with single_blas_thread():
         check_resolution(kernel, sample.X)
         check_kernel(kernel, sample.X[:_KERNEL_CHECK_ROWS])
@@ -322,7 +332,7 @@ def tuning_report(choice: Choice | None) -> dict[str, Any] | None:
         "chosen": choice.chosen.length_scale,
         "candidates": [
             {
-                "kernel": kernel_config(c.kernel)["name"],
+                "kernel": None if c.kernel is None else kernel_config(c.kernel)["name"],
                 "nu": getattr(c.kernel, "nu", None),
                 "length_scale": c.length_scale,
                 "leave_one_out_error": c.error if np.isfinite(c.error) else None,
