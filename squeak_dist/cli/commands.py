@@ -32,6 +32,7 @@ from squeak_dist.errors import (
 )
 from squeak_dist.kernels import BUILTIN_KERNELS
 from squeak_dist.model import FittedModel
+from squeak_dist.samplers import SAMPLERS
 from squeak_dist.store import check_writable
 
 _FAILURES = (ClusterError, NumericalError, StorageError)  # of the run, not of what the user gave
@@ -200,6 +201,14 @@ def _number_or(*words: str) -> Callable[[Any, Any, str | None], Any]:
     metavar="ROWS",
     show_default=True,
     help="Largest dictionary.",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(list(SAMPLERS)),
+    default="squeak",
+    metavar="NAME",
+    show_default=True,
+    help=f"How the dictionary is chosen: {', '.join(SAMPLERS)}.",
 )
 @click.option(
     "--approximation",
@@ -425,6 +434,7 @@ def _facts(model: FittedModel) -> dict[str, Any]:
         "features": list(model.encoding.feature_names),
         "encoded_features": model.encoding.n_features,
         "rows_fitted": report["rows_fitted"],
+        "sampler": report.get("sampler", "squeak"),
         "dictionary_size": len(model.dictionary),
         "gamma": model.dictionary.gamma,
         "mu": model.mu,

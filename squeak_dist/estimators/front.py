@@ -19,6 +19,7 @@ from squeak_dist.estimators.transformer import SqueakTransformer
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
+from squeak_dist.samplers import SAMPLERS
 from squeak_dist.store import load_model
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _OTHER_NAMES = {  # what other libraries call them
     "seed": ["random_state"],
     "weights": ["sample_weight"],
     "n_components": ["max_dictionary"],
+    "method": ["sampler"],
     "sigma": ["length_scale"],
 }
 
@@ -57,7 +59,7 @@ def fit(
         As in :meth:`SqueakRegressor.fit`.
     **parameters
         Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
-        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``missing``, ….
+        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``sampler``, ``missing``, ….
 
     Returns
     -------
@@ -175,6 +177,8 @@ def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
         "dtype": model.encoding.dtype,
         "random_state": model.seed,
     }
+    if (name := model.report.get("sampler")) in SAMPLERS:
+        parameters["sampler"] = name  # one of the user's own is not in the store
     if isinstance(model, ComponentModel):
         return SqueakPCA(n_components=model.n_outputs, **parameters)
     if isinstance(model, FeatureModel):

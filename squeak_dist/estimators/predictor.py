@@ -10,6 +10,7 @@ import numpy as np
 from squeak_dist._typing import Float64Array
 from squeak_dist.estimators.base import SqueakEstimator
 from squeak_dist.kernels import Kernel
+from squeak_dist.samplers import Sampler
 
 
 class SqueakPredictor(SqueakEstimator):
@@ -29,6 +30,7 @@ class SqueakPredictor(SqueakEstimator):
         delta: float = 0.1,
         qbar: int | str = 16,
         max_dictionary: int | None = 2000,
+        sampler: str | Sampler = "squeak",
         on_overrun: str = "raise_gamma",
         solver: str = "auto",
         approximation: str = "projected",
@@ -47,6 +49,7 @@ class SqueakPredictor(SqueakEstimator):
         self.delta = delta
         self.qbar = qbar
         self.max_dictionary = max_dictionary
+        self.sampler = sampler
         self.on_overrun = on_overrun
         self.solver = solver
         self.approximation = approximation

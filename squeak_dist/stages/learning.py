@@ -8,11 +8,12 @@ from typing import Any
 
 from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.profile import Profile
-from squeak_dist.stages.dictionaries import Branch, dictionary_stage
+from squeak_dist.stages.dictionaries import Branch
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
 from squeak_dist.stages.records import Clock
+from squeak_dist.stages.sampling import sampling_bytes, sampling_stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,8 @@ class Learned:
         The joint dictionary.
     clock : Clock
         Seconds of each stage.
+    sampler : str
+        Name of what chose the rows.
     """
 
     profile: Profile
@@ -38,6 +41,7 @@ class Learned:
     encoded: list[Any]
     root: Branch
     clock: Clock
+    sampler: str
 
 
 def learn_dictionary(
@@ -67,13 +71,15 @@ def learn_dictionary(
     clock.lap("profile")
     largest = max(plan.partition_rows)
     executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
+    if sampling := sampling_bytes(plan, parameters):
+        executor.check_memory(*sampling)
     encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
-        "dictionary", dictionary_stage(executor, encoded, plan, parameters)
+        "dictionary", sampling_stage(executor, encoded, plan, parameters)
     )
     _warn_of_overrun(root, plan, parameters)
     clock.lap("dictionary")
-    return Learned(profile, plan, encoded, root, clock)
+    return Learned(profile, plan, encoded, root, clock, parameters.sampler_name)
 
 
 def projected_bytes(
@@ -98,7 +104,8 @@ def projected_bytes(
     (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
     one block of features and one partition. Neither depends on the number of rows.
     """
-    m = min(parameters.max_dictionary or sum(plan.partition_kept), sum(plan.partition_kept))
+    rows = sum(plan.partition_kept)
+    m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
     d = plan.encoding.n_features
     union = m * (parameters.fan_in if len(plan.tree.chains) > 1 else 1)
     merging = 3 * 8 * union**2
@@ -132,12 +139,13 @@ def dictionary_report(learned: Learned) -> dict[str, Any]:
     """Return what the report says of the rows and the dictionary."""
     profile, plan, root = learned.profile, learned.plan, learned.root
     return {
+        "sampler": learned.sampler,
         "rows": profile.rows,
         "rows_fitted": profile.kept,
         "rows_dropped": profile.rows - profile.kept,
         "rows_in_dictionary_pass": root.state.rows_seen,
         "partition_rows": list(plan.partition_rows),
-        "chains": len(plan.tree.chains),
+        "chains": sum(record.level == 0 for record in root.records),
         "encoded_features": plan.encoding.n_features,
         "dictionary_size": len(root.dictionary),
         "gamma_requested": plan.squeak.gamma,

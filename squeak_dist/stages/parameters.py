@@ -10,6 +10,7 @@ import numpy as np
 
 from squeak_dist.errors import InvalidParameterError
 from squeak_dist.kernels import Kernel, make_kernel
+from squeak_dist.samplers import SIZED, Sampler, check_sampler, sampler_name
 from squeak_dist.table import MISSING_POLICIES
 from squeak_dist.validation import check_choice, check_integer, check_real
 
@@ -36,7 +37,7 @@ class FitParameters:
 
     Parameters
     ----------
-    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary
+    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary, sampler
         As in :class:`squeak_dist.SqueakRegressor`.
     on_overrun, solver, approximation, linear_part, fan_in, missing, standardize, dtype
         As in :class:`squeak_dist.SqueakRegressor`.
@@ -57,6 +58,7 @@ class FitParameters:
     delta: float = 0.1
     qbar: int | str = 16
     max_dictionary: int | None = 2000
+    sampler: str | Sampler = "squeak"
     on_overrun: str = "raise_gamma"
     solver: str = "auto"
     approximation: str = "projected"
@@ -91,6 +93,7 @@ class FitParameters:
         check_integer("fan_in", self.fan_in, at_least=2)
         check_integer("random_state", self.seed, at_least=0)
         check_choice("on_overrun", self.on_overrun, ("raise_gamma", "stop"))
+        self._check_sampler()
         check_choice("solver", self.solver, ("auto", "direct", "cg"))
         check_choice("approximation", self.approximation, ("projected", "regularized"))
         check_choice("missing", self.missing, MISSING_POLICIES)
@@ -99,6 +102,24 @@ class FitParameters:
             if not isinstance(value, (bool, np.bool_)):  # NumPy's come from search grids
                 check_choice(name, value, ("auto", True, False))
         check_choice("dtype", self.dtype, ("float32", "float64"))
+
+    def _check_sampler(self) -> None:
+        check_sampler(self.sampler)
+        name = self.sampler_name
+        if self.on_overrun == "stop" and name != "squeak":
+            raise InvalidParameterError(
+                f'on_overrun="stop" ends a stream of SQUEAK, and sampler={name!r} is none; leave '
+                f'it at "raise_gamma"'
+            )
+        if self.max_dictionary is None and name in SIZED:
+            raise InvalidParameterError(
+                f"sampler={name!r} needs its size in advance; give max_dictionary"
+            )
+
+    @property
+    def sampler_name(self) -> str:
+        """What the report calls the sampler."""
+        return sampler_name(self.sampler)
 
     @property
     def penalty(self) -> Penalty:
