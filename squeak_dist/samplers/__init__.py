@@ -80,6 +80,9 @@ SAMPLERS: Mapping[str, Sampler] = {
     "k-means": k_means,
 }
 
+# Those that fit runs as chains and merges of dictionaries, partition by partition.
+MERGING = ("squeak", "disqueak", "disqueak-left-deep", "disqueak-random")
+
 # Those that must be told how many rows to choose.
 SIZED = frozenset(
     {"uniform", "two-pass-rls", "ink-estimate", "greedy-cholesky", "random-cholesky", "k-means"}
@@ -186,6 +189,7 @@ def working_bytes(sampler: str | Sampler, n: int, d: int, m: float) -> int:
 
 
 __all__ = [
+    "MERGING",
     "SAMPLERS",
     "SIZED",
     "TREES",

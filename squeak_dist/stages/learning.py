@@ -8,6 +8,7 @@ from typing import Any
 
 from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.profile import Profile
+from squeak_dist.samplers import MERGING
 from squeak_dist.stages.dictionaries import Branch
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
@@ -70,9 +71,9 @@ def learn_dictionary(
     plan = make_plan(profile, len(tables), parameters)
     clock.lap("profile")
     largest = max(plan.partition_rows)
-    executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
     if sampling := sampling_bytes(plan, parameters):
         executor.check_memory(*sampling)
+    executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
     encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
         "dictionary", sampling_stage(executor, encoded, plan, parameters)
@@ -107,7 +108,8 @@ def projected_bytes(
     rows = sum(plan.partition_kept)
     m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
     d = plan.encoding.n_features
-    union = m * (parameters.fan_in if len(plan.tree.chains) > 1 else 1)
+    merges = parameters.sampler in MERGING and len(plan.tree.chains) > 1
+    union = m * (parameters.fan_in if merges else 1)
     merging = 3 * 8 * union**2
     solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
     partition = partition_rows * (4 * 8 * d + 8 * n_outputs + 16)

@@ -18,6 +18,7 @@ from squeak_dist.kernels import Kernel
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.merge_tree import MergeTree
 from squeak_dist.samplers import (
+    MERGING,
     TREES,
     Sampler,
     choose_rows,
@@ -54,7 +55,7 @@ def sampling_stage(
     sampler = parameters.sampler
     if sampler == "squeak":
         return dictionary_stage(executor, encoded, plan, parameters)
-    if isinstance(sampler, str) and sampler in _TREES:
+    if sampler in MERGING:
         return dictionary_stage(executor, encoded, _replanted(plan, parameters), parameters)
     settings = executor.share(_within_the_rows(plan))
     if sampler == "uniform":
@@ -79,7 +80,7 @@ def sampling_bytes(plan: Plan, parameters: FitParameters) -> tuple[int, str] | N
         None for samplers that take the partitions one at a time.
     """
     sampler = parameters.sampler
-    if isinstance(sampler, str) and sampler in ("squeak", "uniform", *_TREES):
+    if sampler in (*MERGING, "uniform"):
         return None
     n, d = sum(plan.partition_kept), plan.encoding.n_features
     rows = 2 * n * (d * np.dtype(plan.encoding.dtype).itemsize + 32)
