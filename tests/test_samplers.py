@@ -95,7 +95,7 @@ def test_rows_of_weight_zero_are_never_kept_and_heavy_ones_are(name, uneven_rows
 
 @pytest.mark.parametrize("name", UNBIASED)
 def test_the_weights_stand_for_all_rows(name, uneven_rows):
-    """E Σ s_i² v_i f(x_i) = Σ v_i f(x_i), for f of the size of the RLS: within 4 standard errors."""
+    """E Σ s_i² τ_i = d_eff, within 4 standard errors of the mean."""
     X = uneven_rows(150)
     v = np.random.default_rng(1).choice([0.5, 2.0], size=150)
     tau = exact_rls(np.sqrt(v)[:, None] * KERNEL(X) * np.sqrt(v), GAMMA)
@@ -242,9 +242,7 @@ def test_a_matrix_that_does_not_fit_is_refused_with_its_bytes(name):
     with pytest.raises(MemoryError, match="32,000,000,000,000 bytes"):
         chosen(name, rows, limit=10)
     X = np.arange(400_000.0)
-    with pytest.raises(
-        InsufficientMemoryError, match=r"takes all 400,000 rows.*5,120,028,800,000"
-    ):
+    with pytest.raises(InsufficientMemoryError, match=r"all 400,000 rows.*5,120,028,800,000"):
         squeak_dist.fit(X[:, None], X, sampler=name, max_dictionary=100)
 
 
@@ -277,7 +275,7 @@ def test_no_rows_or_weights_that_are_none(name, uneven_rows):
 
 
 def test_parameters_that_do_not_go_together():
-    with pytest.raises(InvalidParameterError, match="'squeak', 'squeak-by-row'.*got 'squeek'"):
+    with pytest.raises(InvalidParameterError, match=r"'squeak', 'squeak-by-row'.*got 'squeek'"):
         FitParameters(sampler="squeek")
     with pytest.raises(InvalidParameterError, match="got 3"):
         FitParameters(sampler=3)

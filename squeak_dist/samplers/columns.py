@@ -97,9 +97,9 @@ def two_pass_rls(
     memory m², two further passes over the rows. Guarantee: τ_i − 2ε' ≤ τ̂_i ≤ τ_i with
     probability 1 − δ where the first draw has 8 (tr K/(γ ε') + 1/6) log(n/δ) rows, so the
     accuracy of RLS-sampling, at a budget that follows tr K/γ and not d_eff. With fewer rows
-    a row that the first draw does not explain has an estimate near 0, and is hardly drawn. Alaoui &
-    Mahoney, "Fast randomized kernel ridge regression with statistical guarantees" (2014),
-    Theorem 4.
+    a row that the first draw does not explain has an estimate near 0, and is hardly drawn.
+    Alaoui & Mahoney, "Fast randomized kernel ridge regression with statistical guarantees"
+    (2014), Theorem 4.
     """
     weights = checked_weights(X, parameters, row_weights)
     m, everyone = budget(parameters, "two-pass-rls"), np.arange(len(X))
