@@ -449,3 +449,21 @@ def test_on_the_command_line(table, tmp_path):
     assert "random-cholesky" in done.stderr
     assert squeak_dist.load(out).get_params()["sampler"] == "random-cholesky"
     assert CliRunner().invoke(main, [*arguments, "best"]).exit_code == 2
+
+
+def test_the_page_of_samplers_names_them_all_and_its_example_runs(table):
+    import re
+    from pathlib import Path
+
+    import pandas as pd
+
+    page = (Path(__file__).parents[1] / "docs" / "samplers.md").read_text(encoding="utf-8")
+    named = {n for line in page.splitlines() if line.startswith("| `")
+             for n in re.findall(r"`([a-z-]+)`", line.split("|")[1])}  # fmt: skip
+    assert named == set(SAMPLERS)
+    X, y = table
+    scope = {"frame": pd.DataFrame(X, columns=list("abc")).assign(y=y), "X": X}
+    for example in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(example, scope)
+    assert len(scope["model"].dictionary_) == 500
+    assert 0 < len(scope["dictionary"]) < 700
