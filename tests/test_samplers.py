@@ -299,14 +299,15 @@ def test_parameters_that_do_not_go_together():
         "rows",
         None,
         kept_rows(np.ones((60, 2)), np.array([55]), 1.0, np.ones(60)),
+        np.arange(41),
     ],
 )
 def test_what_a_sampler_of_the_users_may_not_return(returned):
     with pytest.raises(InvalidParameterError, match=r"must return a Dictionary, or positions"):
-        chosen(lambda *given: returned, np.ones((50, 2)))
+        chosen(lambda *given: returned, np.ones((50, 2)), 40)
     with pytest.raises(InvalidParameterError, match="points of 3 columns"):
         chosen(lambda X, *given: kept_rows(np.ones((9, 3)), np.arange(5), 1.0, np.ones(9)),
-               np.ones((50, 2)))  # fmt: skip
+               np.ones((50, 2)), 40)  # fmt: skip
 
 
 # --- in a fit -----------------------------------------------------------------------------
