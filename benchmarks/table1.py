@@ -96,8 +96,8 @@ class Result:
 def made(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A dense cluster, and 20 far sites of n/500 equal rows each.
 
-    A far row has the RLS 1/(n/500 + γ), so that at γ = n/1000 the maximal degrees of
-    freedom are 333 for every n, and the sites' part of d_eff is 13.3.
+    A far row has the RLS 1/(n/500 + γ): at γ = n/1000 the maximal degrees of freedom are 333
+    or more for every n, and the sites' part of d_eff is 13.3.
     """
     rng = np.random.default_rng([7, seed])
     X = 0.4 * rng.normal(size=(n, 5))

@@ -214,7 +214,8 @@ def write(
         "## What the columns are\n",
         "Seconds (of processor time, one thread) and peak memory are those of the choice of rows "
         "alone, the kernel matrix that the measure needs not among them. *error/γ* is ‖K − K̃‖₂/γ "
-        "for the paper's regularized K̃ and for the projection on the span, which `fit` uses. *constant c* is the least c with "
+        "for the paper's regularized K̃ and for the projection on the span, which `fit` uses. "
+        "*constant c* is the least c with "
         "K − K̃ ⪯ c γ K(K+γI)⁻¹ for the regularized form; Theorem 1 promises c ≤ 1/(1−ε) = 1.43. "
         "For the projection c is 1 + error/γ. *risk ratio* is R(w̃)/R(ŵ) of the regularized form "
         "at μ = γ on a fixed design with known f* and noise; its bound is (1 + γ/(μ(1−ε)))² = "
