@@ -226,7 +226,7 @@ def write(
         for size in sorted({int(n[n <= 2000].max()), int(n.max())}):
             at = in_n[(in_n.data == name) & (in_n.n == size)]
             parts += [
-                f"## {name}, n = {size:,}, {at.seed.nunique()} seeds, d_eff = "
+                f"## {name}, n = {size:,}, seeds: {at.seed.nunique()}, d_eff = "
                 f"{at.d_eff.mean():.1f}, maximal degrees of freedom {at.d_max.mean():,.0f}\n",
                 system_table(at),
             ]
