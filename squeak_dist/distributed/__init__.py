@@ -18,6 +18,7 @@ from squeak_dist.distributed.executor import (
     active_executor,
     extend_source,
     fit_source,
+    forecast_source,
 )
 from squeak_dist.distributed.features import (
     fit_components_source,
@@ -69,6 +70,7 @@ __all__ = [
     "fit_components_source",
     "fit_features_source",
     "fit_source",
+    "forecast_source",
     "is_lazy",
     "labelled",
     "map_rows",

@@ -9,6 +9,7 @@ from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
 from squeak_dist.stages.features import fit_components, fit_features
 from squeak_dist.stages.fitting import fit_stream, fit_tables
+from squeak_dist.stages.forecasting import Forecast, forecast_fit
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.streaming import Stream
@@ -17,11 +18,13 @@ __all__ = [
     "CheckpointExecutor",
     "Executor",
     "FitParameters",
+    "Forecast",
     "PlainExecutor",
     "Stream",
     "fit_components",
     "fit_features",
     "fit_stream",
     "fit_tables",
+    "forecast_fit",
     "projected_bytes",
 ]

@@ -15,6 +15,7 @@ from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
 from squeak_dist.stages.records import Clock
 from squeak_dist.stages.sampling import sampling_bytes, sampling_stage
+from squeak_dist.stages.tuning import tuning_report
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +69,9 @@ def learn_dictionary(
     """
     clock = Clock()
     profile = settled_profile(executor, tables, parameters)
-    plan = make_plan(profile, len(tables), parameters)
     clock.lap("profile")
+    plan = make_plan(executor, profile, len(tables), parameters)
+    clock.lap("tuning")
     largest = max(plan.partition_rows)
     if sampling := sampling_bytes(plan, parameters):
         executor.check_memory(*sampling)
@@ -150,6 +152,7 @@ def dictionary_report(learned: Learned) -> dict[str, Any]:
         "chains": sum(record.level == 0 for record in root.records),
         "encoded_features": plan.encoding.n_features,
         "dictionary_size": len(root.dictionary),
+        "tuning": tuning_report(plan.tuning),
         "gamma_requested": plan.squeak.gamma,
         "gamma": root.dictionary.gamma,
         "stopped": root.state.stopped,

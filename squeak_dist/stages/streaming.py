@@ -108,7 +108,7 @@ def extend_stream(
         )
     profile = settled_profile(executor, tables, parameters)
     if stream is None:
-        plan = make_plan(profile, len(tables), parameters)
+        plan = make_plan(executor, profile, len(tables), parameters)
     else:
         plan = stream.plan
         check_profile(profile, missing=parameters.missing)
