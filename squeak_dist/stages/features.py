@@ -87,7 +87,7 @@ def fit_features(
     learned.clock.lap("solve")
     return FeatureModel(
         **_common(learned, parameters, unnamed_features),
-        report=_report(learned, facts, "features"),
+        report=_report(learned, parameters, facts, "features"),
     )
 
 
@@ -131,7 +131,8 @@ def fit_components(
     assert found is not None
     return ComponentModel(
         **_common(learned, parameters, unnamed_features),
-        report=_report(learned, facts, "components") | {"components": len(found.eigenvalues)},
+        report=_report(learned, parameters, facts, "components")
+        | {"components": len(found.eigenvalues)},
         coefficients=found.coefficients,
         offsets=found.offsets,
         eigenvalues=found.eigenvalues,
@@ -170,8 +171,10 @@ def _common(learned: Learned, parameters: FitParameters, unnamed_features: bool)
     }
 
 
-def _report(learned: Learned, facts: _Facts, task: str) -> dict[str, Any]:
-    return dictionary_report(learned) | {
+def _report(
+    learned: Learned, parameters: FitParameters, facts: _Facts, task: str
+) -> dict[str, Any]:
+    return dictionary_report(learned, parameters) | {
         "task": task,
         "effective_dimension": facts.effective_dimension,
         "seconds": dict(learned.clock.seconds),

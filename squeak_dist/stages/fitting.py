@@ -81,7 +81,7 @@ def fit_tables(
         target_names=target_names,
         single_output=single_output,
         unnamed_features=unnamed_features,
-        report=dictionary_report(learned) | _solve_report(learned, solution),
+        report=dictionary_report(learned, parameters) | _solve_report(learned, solution),
     )
     return model if classes is None else classified(model, classes, learned.profile.sample)
 
@@ -116,7 +116,7 @@ def fit_stream(
         target_names=target_names,
         single_output=single_output,
         unnamed_features=unnamed_features,
-        report=stream_report(found),
+        report=stream_report(found, parameters),
     )
     return found.stream, model
 

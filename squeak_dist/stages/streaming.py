@@ -179,12 +179,13 @@ def _solve_task(stream: Stream, parameters: FitParameters) -> StreamSolution:
     return StreamSolution(stream, in_target_units(solution, plan.target_scale))
 
 
-def stream_report(found: StreamSolution) -> dict[str, Any]:
+def stream_report(found: StreamSolution, parameters: FitParameters) -> dict[str, Any]:
     """Return the record of a stream, in the words of that of a fit."""
     stream, solution = found.stream, found.solution
     return {
         "task": "regression",
         "sampler": "squeak",
+        "parameters": parameters.record(),
         "rows": stream.rows,
         "rows_fitted": stream.state.rows_seen,
         "partitions": stream.partitions,
