@@ -162,9 +162,11 @@ def test_a_finished_fit_is_read_not_done(tmp_path, collection):
 def test_every_function_that_is_kept_is_met(tmp_path, collection):
     """The table in stages/keeping names what is really called."""
     ran = []
-    for solver in ("direct", "cg"):
-        executor = Counting()
-        plain_fit(collection, tmp_path / solver, inner=executor, solver=solver)
+    for solver, sampler in (
+        ("direct", "squeak"), ("cg", "squeak"), ("direct", "uniform"), ("direct", "bless")
+    ):  # fmt: skip
+        executor, place = Counting(), tmp_path / f"{solver}-{sampler}"
+        plain_fit(collection, place, inner=executor, solver=solver, sampler=sampler)
         ran += [name.rpartition("-")[0] for name in executor.names("keep")]
     met = {function.__name__.strip("_") for function in KEPT}
     assert set(ran) == met - {"profile_task"}  # of a single partition: the test below

@@ -124,6 +124,7 @@ epsilon = 0.4
 delta = 0.2
 qbar = 8
 max_dictionary = 50
+sampler = "squeak"
 on-overrun = "stop"
 solver = "direct"
 approximation = "regularized"
@@ -141,7 +142,8 @@ json = true
 """
 IN_JOB = {
     "kernel": "matern", "length_scale": [1.5, 2], "mu": 0.5, "gamma": 0.25, "epsilon": 0.4,
-    "delta": 0.2, "qbar": 8, "max_dictionary": 50, "on_overrun": "stop", "solver": "direct",
+    "delta": 0.2, "qbar": 8, "max_dictionary": 50, "sampler": "squeak", "on_overrun": "stop",
+    "solver": "direct",
     "approximation": "regularized", "linear_part": False, "fan_in": 3, "missing": "impute",
     "standardize": True, "dtype": "float64", "random_state": 11,
 }  # fmt: skip

@@ -32,6 +32,7 @@ from squeak_dist.estimators.base import adopt
 from squeak_dist.estimators.predictor import SqueakPredictor
 from squeak_dist.kernels import Kernel
 from squeak_dist.label_counts import check_class_weight
+from squeak_dist.samplers import Sampler
 from squeak_dist.stages import FitParameters
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
 
     Parameters
     ----------
-    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary
+    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary, sampler
         As in :class:`~squeak_dist.SqueakRegressor`.
     on_overrun, solver, approximation, linear_part, fan_in
         As in :class:`~squeak_dist.SqueakRegressor`.
@@ -118,6 +119,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         delta: float = 0.1,
         qbar: int | str = 16,
         max_dictionary: int | None = 2000,
+        sampler: str | Sampler = "squeak",
         on_overrun: str = "raise_gamma",
         solver: str = "auto",
         approximation: str = "projected",
@@ -138,6 +140,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             delta=delta,
             qbar=qbar,
             max_dictionary=max_dictionary,
+            sampler=sampler,
             on_overrun=on_overrun,
             solver=solver,
             approximation=approximation,

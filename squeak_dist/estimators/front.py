@@ -20,6 +20,7 @@ from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
 from squeak_dist.parameter_table import ALIASES
+from squeak_dist.samplers import SAMPLERS
 from squeak_dist.stages import Forecast
 from squeak_dist.store import load_model
 
@@ -53,7 +54,7 @@ def fit(
         As in :meth:`SqueakRegressor.fit`.
     **parameters
         Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
-        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``missing``, ….
+        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``sampler``, ``missing``, ….
 
     Returns
     -------
@@ -223,6 +224,8 @@ def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
         "dtype": model.encoding.dtype,
         "random_state": model.seed,
     }
+    if (name := model.report.get("sampler")) in SAMPLERS:
+        parameters["sampler"] = name  # one of the user's own is not in the store
     if isinstance(model, ComponentModel):
         return SqueakPCA(n_components=model.n_outputs, **parameters)
     if isinstance(model, FeatureModel):

@@ -15,6 +15,7 @@ from squeak_dist.distributed import ClassEvaluation, Evaluation, Source, sample_
 from squeak_dist.errors import InvalidParameterError
 from squeak_dist.estimators.base import SqueakEstimator
 from squeak_dist.kernels import Kernel
+from squeak_dist.samplers import Sampler
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -37,6 +38,7 @@ class SqueakPredictor(SqueakEstimator, ABC):
         delta: float = 0.1,
         qbar: int | str = 16,
         max_dictionary: int | None = 2000,
+        sampler: str | Sampler = "squeak",
         on_overrun: str = "raise_gamma",
         solver: str = "auto",
         approximation: str = "projected",
@@ -55,6 +57,7 @@ class SqueakPredictor(SqueakEstimator, ABC):
         self.delta = delta
         self.qbar = qbar
         self.max_dictionary = max_dictionary
+        self.sampler = sampler
         self.on_overrun = on_overrun
         self.solver = solver
         self.approximation = approximation

@@ -71,6 +71,11 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         Theorem 1 asks for, about 10⁴: it keeps nearly every row of a small table.
     max_dictionary : int or None, default 2000
         Largest dictionary; it sets memory and time.
+    sampler : str or Sampler, default "squeak"
+        How the dictionary is chosen: a name of :data:`squeak_dist.samplers.SAMPLERS`
+        (``"uniform"``, ``"rls-sampling"``, ``"k-means"``, …), or your own function or
+        object, called as :class:`squeak_dist.samplers.Sampler` says. All but
+        ``"squeak"``, ``"disqueak…"`` and ``"uniform"`` need all rows in one task.
     on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
         At a dictionary that does not fit: raise γ (with a warning where γ was
         given), or stop the dictionary pass there.

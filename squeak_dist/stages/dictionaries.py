@@ -141,7 +141,7 @@ def _chain_end(
     with single_blas_thread():
         state = finish(kernel, branch.state, settings, task_rng(seed, FINISH_KEY, 0, index))
     seconds = branch.seconds + time.perf_counter() - began
-    return _recorded(state, (branch,), 0, index, len(branch.dictionary), seconds)
+    return recorded(state, (branch,), 0, index, len(branch.dictionary), seconds)
 
 
 def _merge_task(
@@ -164,10 +164,10 @@ def _merge_task(
     state = SqueakState(merged, len(merged), rows, rows)
     size_in = sum(map(len, dictionaries))
     seconds = time.perf_counter() - began
-    return _recorded(state, tuple(branches), level, index, size_in, seconds)
+    return recorded(state, tuple(branches), level, index, size_in, seconds)
 
 
-def _recorded(
+def recorded(
     state: SqueakState,
     below: tuple[Branch, ...],
     level: int,
@@ -175,6 +175,21 @@ def _recorded(
     size_in: int,
     seconds: float,
 ) -> Branch:
+    """Return a branch with the record of its node and of all below.
+
+    Parameters
+    ----------
+    state : SqueakState
+        The dictionary, and the rows it stands for.
+    below : tuple of Branch
+        What it was made of.
+    level, index : int
+        Place in the tree.
+    size_in : int
+        Rows of the dictionaries it was made of.
+    seconds : float
+        In this node alone.
+    """
     here = peak_memory()
     record = TaskRecord(
         level=level,
@@ -186,10 +201,10 @@ def _recorded(
         seconds=seconds,
         worker=worker_name(),
         peak_bytes=here,
-        growth=_spread(below[0].growth) if level == 0 else (),
+        growth=_spread(below[0].growth) if below and level == 0 else (),
     )
     records = tuple(r for branch in below for r in branch.records)
-    peak = max(here, *(branch.peak_bytes for branch in below))
+    peak = max([here, *(branch.peak_bytes for branch in below)])
     return Branch(state, (*records, record), peak_bytes=peak)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.profile import Profile
-from squeak_dist.stages.dictionaries import Branch, dictionary_stage
+from squeak_dist.samplers import MERGING
+from squeak_dist.stages.dictionaries import Branch
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import (
@@ -21,6 +22,7 @@ from squeak_dist.stages.planning import (
     settled_profile,
 )
 from squeak_dist.stages.records import Clock, TaskRecord
+from squeak_dist.stages.sampling import sampling_bytes, sampling_stage
 from squeak_dist.stages.tuning import tuning_report
 
 
@@ -40,6 +42,8 @@ class Learned:
         The joint dictionary.
     clock : Clock
         Seconds of each stage.
+    sampler : str
+        Name of what chose the rows.
     """
 
     profile: Profile
@@ -47,6 +51,7 @@ class Learned:
     encoded: list[Any]
     root: Branch
     clock: Clock
+    sampler: str
 
 
 def learn_dictionary(
@@ -76,14 +81,16 @@ def learn_dictionary(
     plan = make_plan(executor, profile, len(tables), parameters)
     clock.lap("tuning")
     largest = max(plan.partition_rows)
+    if sampling := sampling_bytes(plan, parameters):
+        executor.check_memory(*sampling)
     executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
     encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
-        "dictionary", dictionary_stage(executor, encoded, plan, parameters)
+        "dictionary", sampling_stage(executor, encoded, plan, parameters)
     )
     _warn_of_overrun(root, plan, parameters)
     clock.lap("dictionary")
-    return Learned(profile, plan, encoded, root, clock)
+    return Learned(profile, plan, encoded, root, clock, parameters.sampler_name)
 
 
 def projected_bytes(
@@ -108,9 +115,11 @@ def projected_bytes(
     (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
     one block of features and one partition. Neither depends on the number of rows.
     """
-    m = min(parameters.max_dictionary or sum(plan.partition_kept), sum(plan.partition_kept))
+    rows = sum(plan.partition_kept)
+    m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
     d = plan.encoding.n_features
-    union = m * (parameters.fan_in if len(plan.tree.chains) > 1 else 1)
+    merges = parameters.sampler in MERGING and len(plan.tree.chains) > 1
+    union = m * (parameters.fan_in if merges else 1)
     merging = 3 * 8 * union**2
     solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
     partition = partition_rows * (4 * 8 * d + 8 * n_outputs + 16)
@@ -142,6 +151,7 @@ def dictionary_report(learned: Learned, parameters: FitParameters) -> dict[str, 
     """Return what the report says of the parameters, the rows and the dictionary."""
     profile, plan, root = learned.profile, learned.plan, learned.root
     return {
+        "sampler": learned.sampler,
         "parameters": parameters.record(),
         "rows": profile.rows,
         "rows_fitted": profile.kept,
@@ -149,7 +159,7 @@ def dictionary_report(learned: Learned, parameters: FitParameters) -> dict[str, 
         "weight_sum": profile.weight_sum,
         "rows_in_dictionary_pass": root.state.rows_seen,
         "partition_rows": list(plan.partition_rows),
-        "chains": len(plan.tree.chains),
+        "chains": sum(record.level == 0 for record in root.records),
         "encoded_features": plan.encoding.n_features,
         "dictionary_size": len(root.dictionary),
         "tuning": tuning_report(plan.tuning),

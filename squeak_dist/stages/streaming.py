@@ -17,6 +17,7 @@ import numpy as np
 from squeak_dist._typing import Float64Array
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable, encode_table
+from squeak_dist.errors import InvalidParameterError
 from squeak_dist.kernels import kernel_block
 from squeak_dist.linalg import single_blas_thread, solve_lower, symmetrize
 from squeak_dist.nystrom import NystromMap, distinct_rows
@@ -92,12 +93,19 @@ def extend_stream(
     ------
     DataError
         For data that cannot be fitted, or do not match the first partitions.
+    InvalidParameterError
+        For another sampler than SQUEAK.
 
     Notes
     -----
     Cost per partition of n rows: n m² multiply-adds twice, and a few m³.
     The dictionary is that of one chain over all partitions, to the bit.
     """
+    if parameters.sampler != "squeak":
+        raise InvalidParameterError(
+            f"partial_fit goes on with a dictionary of SQUEAK, and sampler="
+            f'{parameters.sampler_name!r} has none to go on with; leave it at "squeak"'
+        )
     profile = settled_profile(executor, tables, parameters)
     if stream is None:
         plan = make_plan(executor, profile, len(tables), parameters)
@@ -176,6 +184,7 @@ def stream_report(found: StreamSolution, parameters: FitParameters) -> dict[str,
     stream, solution = found.stream, found.solution
     return {
         "task": "regression",
+        "sampler": "squeak",
         "parameters": parameters.record(),
         "rows": stream.rows,
         "rows_fitted": stream.state.rows_seen,
