@@ -127,6 +127,10 @@ class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
 
 
+class UnseenLevels(SqueakWarning):
+    """Numbers in a column that was text in the fit are none of its levels."""
+
+
 class CheckpointWarning(SqueakWarning):
     """Something of a checkpoint could not be used, and the fit went on without it."""
 

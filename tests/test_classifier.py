@@ -84,7 +84,7 @@ EXPECTED_FAILURES = {
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
     xfail_strict=True,
 )
-def test_the_checks_of_scikit_learn(estimator, check):
+def test_estimator_checks(estimator, check):
     check(estimator)
 
 
@@ -582,11 +582,48 @@ def test_a_grid_of_xarray():
     )
     model = SqueakClassifier(**FEW).fit(grid, target="kind")
     assert model.score(grid) > 0.95
-    with pytest.raises(ColumnTypeError, match="to_dask_dataframe"):
-        model.predict(grid)
-    assert model.predict(grid.to_dask_dataframe()).compute().mean() == pytest.approx(
-        inside.mean(), abs=0.05
-    )
+    table = grid.to_dataframe().reset_index()
+    for wanted in (grid, grid.chunk(t=7, u=11)):
+        labels = model.predict(wanted)
+        assert (labels.dims, labels.name, labels.dtype) == (("t", "u"), "kind", bool)
+        assert (labels.chunks is None) == (wanted.chunks == {})
+        np.testing.assert_array_equal(np.asarray(labels).ravel(), model.predict(table))
+        odds = model.decision_function(wanted)
+        assert odds.dims == ("t", "u")
+        np.testing.assert_array_equal(odds > 0, labels)
+        shares = model.predict_proba(wanted)
+        assert shares.dims == ("t", "u", "class")
+        assert shares["class"].values.tolist() == [False, True]
+        np.testing.assert_allclose(
+            np.asarray(shares).reshape(-1, 2), model.predict_proba(table), rtol=1e-4, atol=1e-7
+        )
+        np.testing.assert_array_equal(shares.sel({"class": True}) > 0.5, labels)
+
+
+def test_a_grid_of_text_labels_with_holes():
+    xr = pytest.importorskip("xarray")
+    t, u = np.linspace(-2, 2, 20), np.linspace(-2, 2, 30)
+    radius = t[:, None] ** 2 + u**2
+    kind = np.array(WORDS, dtype=object)[np.digitize(radius, [1.0, 3.0])]
+    wet = np.where(t[:, None] > -1.5, np.add.outer(t, u), np.nan)
+    grid = xr.Dataset({"wet": (("t", "u"), wet), "kind": (("t", "u"), kind)}, {"t": t, "u": u})
+    model = SqueakClassifier(missing="drop", **FEW).fit(grid, target="kind")
+    for wanted in (grid, grid.chunk(t=8)):
+        labels = model.predict(wanted).compute()
+        assert pd.isna(labels.values[np.isnan(wet)]).all()
+        assert np.mean(labels.values[~np.isnan(wet)] == kind[~np.isnan(wet)]) > 0.9
+        assert model.decision_function(wanted).sizes == {"t": 20, "u": 30, "class": 3}
+
+
+def test_data_arrays_of_rows():
+    xr = pytest.importorskip("xarray")
+    X, codes = made(200)
+    rows = xr.DataArray(X.to_numpy(), dims=("row", "name"), coords={"row": np.arange(200) + 5})
+    model = SqueakClassifier(**FEW).fit(rows, codes)
+    labels = model.predict(rows)
+    assert (labels.dims, int(labels.row[0])) == (("row",), 5)
+    np.testing.assert_array_equal(labels, model.predict(X.to_numpy()))
+    assert model.predict_proba(rows.chunk(row=50)).dims == ("row", "class")
 
 
 def test_an_error_of_a_partition_comes_through():

@@ -74,7 +74,7 @@ EXPECTED_FAILURES = {
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
     xfail_strict=True,
 )
-def test_the_checks_of_scikit_learn(estimator, check):
+def test_estimator_checks(estimator, check):
     check(estimator)
 
 

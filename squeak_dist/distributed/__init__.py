@@ -20,24 +20,27 @@ from squeak_dist.distributed.executor import (
     fit_source,
 )
 from squeak_dist.distributed.features import (
+    extend_components_source,
+    extend_features_source,
     fit_components_source,
     fit_features_source,
-    is_lazy,
+    has_own_container,
     transform_collection,
 )
-from squeak_dist.distributed.labels import Labelled, class_source, labelled
+from squeak_dist.distributed.fitted_input import as_fitted, target_labels
+from squeak_dist.distributed.labels import (
+    Labelled,
+    class_source,
+    given_class_source,
+    labelled,
+)
 from squeak_dist.distributed.predictions import (
-    RowOutput,
-    as_fitted,
     deviation_collection,
-    map_rows,
     novelty_collection,
     predict_collection,
-    predict_frame,
-    predict_rows,
-    target_labels,
     write_dual_weights,
 )
+from squeak_dist.distributed.row_outputs import RowOutput, map_rows
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
 from squeak_dist.distributed.sources import (
     Source,
@@ -65,20 +68,21 @@ __all__ = [
     "deviation_collection",
     "evaluate_classes",
     "evaluate_source",
+    "extend_components_source",
+    "extend_features_source",
     "extend_source",
     "fit_components_source",
     "fit_features_source",
     "fit_source",
-    "is_lazy",
+    "given_class_source",
+    "has_own_container",
     "labelled",
     "map_rows",
     "novelty_collection",
     "predict_collection",
-    "predict_frame",
     "predict_labels",
     "predict_log_odds",
     "predict_probabilities",
-    "predict_rows",
     "read_features",
     "read_parquet",
     "read_source",

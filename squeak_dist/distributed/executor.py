@@ -356,6 +356,7 @@ def extend_source(
     *,
     client: Client | str | None = None,
     progress: Progress | None = None,
+    classes: Classes | None = None,
 ) -> tuple[Stream, FittedModel]:
     """Pass the partitions of a source through a stream, one after the other.
 
@@ -363,7 +364,7 @@ def extend_source(
     ----------
     stream : Stream, optional
         So far.
-    source, parameters, client, progress
+    source, parameters, client, progress, classes
         As in :func:`fit_source`; so are the errors.
     """
     with active_executor(client, progress) as executor:
@@ -375,4 +376,5 @@ def extend_source(
             target_names=source.target_names,
             single_output=source.single_output,
             unnamed_features=source.unnamed_features,
+            classes=classes,
         )

@@ -19,7 +19,7 @@ from dask.delayed import delayed
 from distributed import Client
 
 from squeak_dist._typing import Float64Array
-from squeak_dist.classes import Classes, indicate
+from squeak_dist.classes import Classes, indicate, shown
 from squeak_dist.distributed.executor import Progress, active_executor
 from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.grids import as_dataset, is_data_array, is_dataset
@@ -260,6 +260,58 @@ def class_source(
         )  # fmt: skip
     weights = class_weights(class_weight, classes, counts)
     return _indicated(found.source(classes), classes, weights), classes, weights
+
+
+def given_class_source(
+    found: Labelled, labels: Any, known: Classes | None, class_weight: Any
+) -> tuple[Source, Classes, Float64Array | None]:
+    """Cut the collection into partitions with ±1 columns of classes that are given.
+
+    Parameters
+    ----------
+    found : Labelled
+        The collection.
+    labels : array of shape (K,), optional
+        All labels; needed where ``known`` is None.
+    known : Classes, optional
+        Those of earlier rows.
+    class_weight : None or mapping of label to float
+        Multiplied into the sample weights.
+
+    Returns
+    -------
+    source, classes, weights
+        As of :func:`class_source`. Nothing is computed.
+
+    Raises
+    ------
+    InvalidParameterError
+        If ``labels`` are missing, or others than the known ones.
+    DataError, ColumnTypeError
+        If they are no labels of two classes or more.
+    """
+    if labels is None and known is None:
+        raise InvalidParameterError(
+            "classes must be passed on the first call to partial_fit: all labels that will come"
+        )
+    if labels is not None:
+        given = _given_classes(found, labels)
+        if known is not None and given.labels != known.labels:
+            raise InvalidParameterError(
+                f"classes are {shown(given.labels)}, but were {shown(known.labels)} in the first "
+                f"partial_fit"
+            )
+        known = given if known is None else known
+    assert known is not None
+    weights = class_weights(class_weight, known, LabelCounts(dict.fromkeys(known.labels, 1), 0, 0))
+    return _indicated(found.source(known), known, weights), known, weights
+
+
+def _given_classes(found: Labelled, labels: Any) -> Classes:
+    values, own = np.asarray(labels), found.column.dtype
+    # The width of a text array is that of the labels that happen to be in it.
+    dtype = values.dtype if getattr(own, "kind", "") == "U" else own
+    return make_classes(count_labels(values.ravel(), found.name), found.name, dtype, "raise")
 
 
 def _counted(executor: Executor, found: Labelled) -> LabelCounts:

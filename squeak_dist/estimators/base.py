@@ -27,6 +27,7 @@ class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
 class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose ``model_`` is a frozen value with a dictionary in it."""
 
+    model_: Any
     _own_parameters: ClassVar[tuple[str, ...]] = ()  # that FitParameters does not have
 
     @property

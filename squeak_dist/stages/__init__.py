@@ -7,7 +7,12 @@ driver.
 
 from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
-from squeak_dist.stages.features import fit_components, fit_features
+from squeak_dist.stages.features import (
+    fit_components,
+    fit_components_stream,
+    fit_features,
+    fit_features_stream,
+)
 from squeak_dist.stages.fitting import fit_stream, fit_tables
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
@@ -20,7 +25,9 @@ __all__ = [
     "PlainExecutor",
     "Stream",
     "fit_components",
+    "fit_components_stream",
     "fit_features",
+    "fit_features_stream",
     "fit_stream",
     "fit_tables",
     "projected_bytes",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.calibration import fit_link, left_out_scores
 from squeak_dist.classes import Classes
 from squeak_dist.linalg import single_blas_thread
@@ -30,8 +31,31 @@ def classified(model: FittedModel, classes: Classes, sample: RowSample) -> Fitte
     No further pass over the data: the s rows of the sample cost 2 s m² multiply-adds.
     """
     X, kept = model.encoding.encode(sample.features)
-    indicators = classes.scores(sample.targets[kept])
     weights = np.ones(len(X)) if sample.weights is None else sample.weights[kept]
+    return linked(model, classes, X, sample.targets[kept], weights)
+
+
+def linked(
+    model: FittedModel,
+    classes: Classes,
+    X: FloatArray,
+    targets: Float64Array,
+    weights: Float64Array,
+) -> FittedModel:
+    """Return the model with its classes and their link, fitted on left-out scores.
+
+    Parameters
+    ----------
+    model, classes
+        As in :func:`classified`.
+    X : ndarray of shape (s, p)
+        Encoded rows that were fitted.
+    targets : ndarray of float64, shape (s, k)
+        Their ±1 columns.
+    weights : ndarray of float64, shape (s,)
+        Their weights.
+    """
+    indicators = classes.scores(targets)
     if not weights.any():  # the rows of positive weight are too few to be in the sample
         weights = np.ones(len(X))
     with single_blas_thread():
