@@ -94,7 +94,13 @@ class Labelled:
             X[self.target] = _codes(X[self.target], classes)
         elif isinstance(X, dd.DataFrame) and self._has_columns():
             X = self._needed()
-            X = X.map_partitions(_code_column, self.target, shared, meta=_meta(X, self.target))
+            X = X.map_partitions(
+                _code_column,
+                self.target,
+                shared,
+                meta=_meta(X, self.target),
+                enforce_metadata=False,  # to Dask a column called None is another one each time
+            )
         return read_source(
             X,
             y,
