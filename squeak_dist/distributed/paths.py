@@ -10,9 +10,11 @@ from typing import Any
 import dask.array as da
 import dask.dataframe as dd
 import fsspec
+import pyarrow.parquet as pq
 
 from squeak_dist.errors import DataError
 
+_PARQUET_FILES = (".parquet", ".parq", ".pq")
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _BLOCK_ROWS = 65_536  # small chunks of a zarr array share a partition up to this size
 
@@ -44,13 +46,16 @@ def read_parquet(
 ) -> Any:
     """Open a path or URL of parquet as a Dask DataFrame.
 
+    A RangeIndex that has a name is left out: Dask would look for it among the columns.
+
     Raises
     ------
     DataError
         If it is not there, or is not parquet.
     """
     try:
-        return dd.read_parquet(os.fspath(path), storage_options=storage_options)
+        index = {"index": False} if _has_named_range(os.fspath(path), storage_options) else {}
+        return dd.read_parquet(os.fspath(path), storage_options=storage_options, **index)
     except FileNotFoundError as error:
         raise DataError(
             f"nothing found at {os.fspath(path)!r}; expected a parquet file, a directory of them, "
@@ -62,6 +67,19 @@ def read_parquet(
             f"cannot read {os.fspath(path)!r} as parquet: {why}. Open other files yourself, "
             f"e.g. dask.dataframe.read_csv(path), and pass the frame"
         ) from error
+
+
+def _has_named_range(path: str, storage_options: Mapping[str, Any] | None) -> bool:
+    """Say whether the first file has, in words of pandas, a RangeIndex with a name."""
+    fs, _, found = fsspec.get_fs_token_paths(path, storage_options=storage_options)
+    files = [place for place in found if fs.isfile(place)] or [
+        name for place in found for name in fs.find(place) if name.endswith(_PARQUET_FILES)
+    ]
+    if not files:
+        return False
+    with fs.open(files[0]) as file:
+        known = pq.read_schema(file).pandas_metadata or {}
+    return any(isinstance(c, dict) and c.get("name") for c in known.get("index_columns", ()))
 
 
 def _is_zarr(path: str, storage_options: Mapping[str, Any] | None) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.profile import Profile
 from squeak_dist.stages.dictionaries import Branch, dictionary_stage
@@ -13,6 +15,8 @@ from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
 from squeak_dist.stages.records import Clock
+
+_GIANT = 4  # times the median: a partition that large is named
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +69,7 @@ def learn_dictionary(
     profile = settled_profile(executor, tables, parameters)
     plan = make_plan(profile, len(tables), parameters)
     clock.lap("profile")
-    largest = max(plan.partition_rows)
-    executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
+    executor.check_memory(*projected_bytes(plan, parameters, n_outputs))
     encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
         "dictionary", dictionary_stage(executor, encoded, plan, parameters)
@@ -76,19 +79,15 @@ def learn_dictionary(
     return Learned(profile, plan, encoded, root, clock)
 
 
-def projected_bytes(
-    plan: Plan, parameters: FitParameters, partition_rows: int, n_outputs: int
-) -> tuple[int, str]:
+def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tuple[int, str]:
     """Return the bytes of the largest task of a fit, and what they are made of.
 
     Parameters
     ----------
     plan : Plan
-        Encoding and tree.
+        Encoding, tree and rows of the partitions.
     parameters : FitParameters
         ``max_dictionary`` and ``fan_in``.
-    partition_rows : int
-        Rows of the largest partition.
     n_outputs : int
         Columns of the target.
 
@@ -103,12 +102,25 @@ def projected_bytes(
     union = m * (parameters.fan_in if len(plan.tree.chains) > 1 else 1)
     merging = 3 * 8 * union**2
     solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
-    partition = partition_rows * (4 * 8 * d + 8 * n_outputs + 16)
+    largest = max(plan.partition_rows)
+    partition = largest * (4 * 8 * d + 8 * n_outputs + 16)
     explanation = (
         f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
-        f"to {partition_rows:,} rows × {d} encoded columns"
+        f"to {largest:,} rows × {d} encoded columns{_giant(plan.partition_rows)}"
     )
     return max(merging, solving) + partition, explanation
+
+
+def _giant(partition_rows: tuple[int, ...]) -> str:
+    """Name the partition that is far larger than the others; "" if none is."""
+    largest, median = max(partition_rows), int(np.median(partition_rows))
+    if largest < _GIANT * max(median, 1):
+        return ""
+    return (
+        f"; partition {partition_rows.index(largest)}, counted from 0, has these, the median of "
+        f"{len(partition_rows)} has {median:,}: cut it, e.g. with "
+        f"X.repartition(partition_size='100MB')"
+    )
 
 
 def _warn_of_overrun(root: Branch, plan: Plan, parameters: FitParameters) -> None:
