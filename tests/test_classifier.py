@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import pickle
@@ -689,25 +690,41 @@ def test_the_plain_executor_gives_the_same_bits():
     "copied",
     [
         lambda model, path: pickle.loads(pickle.dumps(model)),
+        lambda model, path: copy.deepcopy(model),
         lambda model, path: joblib.load(joblib.dump(model, path / "model.joblib")[0]),
+        lambda model, path: (model.save(path / "m.zarr"), squeak_dist.load(path / "m.zarr"))[1],
         lambda model, path: (model.save(path / "m.zip"), squeak_dist.load(path / "m.zip"))[1],
     ],
-    ids=["pickle", "joblib", "zip"],
+    ids=["pickle", "copy", "joblib", "zarr", "zip"],
 )
 def test_a_copy_predicts_the_same_bits(fitted, tmp_path, copied):
     model, X, _ = fitted
-    copy = copied(model, tmp_path)
-    assert copy.predict_proba(X).tobytes() == model.predict_proba(X).tobytes()
-    np.testing.assert_array_equal(copy.classes_, model.classes_)
-    assert copy.classes_.dtype == model.classes_.dtype
-    assert copy.report_ == model.report_
+    again = copied(model, tmp_path)
+    assert again.predict_proba(X).tobytes() == model.predict_proba(X).tobytes()
+    np.testing.assert_array_equal(again.classes_, model.classes_)
+    assert again.classes_.dtype == model.classes_.dtype
+    assert again.report_ == model.report_
+    assert again.get_params() == model.get_params()
 
 
 def test_a_loaded_classifier_fits_again(tmp_path):
     X, codes = made(200)
     model = SqueakClassifier(class_weight={1: 2.0}, mu=0.1, gamma=0.5, length_scale=1.5)
     model.fit(X, codes).save(tmp_path / "m.zarr")
-    again = clone(squeak_dist.load(tmp_path / "m.zarr")).fit(X, codes)
+    loaded = squeak_dist.load(tmp_path / "m.zarr")
+    assert loaded.get_params() == model.get_params()
+    again = clone(loaded).fit(X, codes)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("weight", ["balanced", {"low": 3.0, "mid": 0.5}])
+def test_a_loaded_classifier_keeps_its_parameters(tmp_path, weight):
+    X, codes = made(200)
+    model = SqueakClassifier(class_weight=weight, random_state=None, **FEW)
+    model.fit(X, np.array(WORDS)[codes]).save(tmp_path / "m.zarr")
+    loaded = squeak_dist.load(tmp_path / "m.zarr")
+    assert loaded.class_weight == weight
+    again = clone(loaded).fit(X, np.array(WORDS)[codes])
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 

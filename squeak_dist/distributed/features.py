@@ -54,7 +54,7 @@ def fit_features_source(
     """
     with active_executor(client, progress) as executor:
         return fit_features(
-            executor, source.tables, parameters, unnamed_features=source.unnamed_features
+            executor, executor.tables(source), parameters, unnamed_features=source.unnamed_features
         )
 
 
@@ -80,7 +80,7 @@ def fit_components_source(
     with active_executor(client, progress) as executor:
         return fit_components(
             executor,
-            source.tables,
+            executor.tables(source),
             parameters,
             n_components=n_components,
             unnamed_features=source.unnamed_features,
@@ -106,7 +106,11 @@ def extend_features_source(
     """
     with active_executor(client, progress) as executor:
         return fit_features_stream(
-            executor, stream, source.tables, parameters, unnamed_features=source.unnamed_features
+            executor,
+            stream,
+            executor.tables(source),
+            parameters,
+            unnamed_features=source.unnamed_features,
         )
 
 
@@ -132,7 +136,7 @@ def extend_components_source(
         return fit_components_stream(
             executor,
             stream,
-            source.tables,
+            executor.tables(source),
             parameters,
             n_components=n_components,
             unnamed_features=source.unnamed_features,

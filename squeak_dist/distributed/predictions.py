@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -102,18 +102,19 @@ def write_dual_weights(
     Partitions are cut anew at the borders of chunks, so that each chunk has one
     writer. Rows that the missing policy drops have weight 0.
     """
-    weights = _dual_weights(model, source)
-    chunks = weights.rechunk((_DUAL_CHUNK_ROWS, -1))
+    _check_partitions(model, source)
     writer = create_dual_weights(
         path,
-        rows=weights.shape[0],
-        outputs=weights.shape[1],
+        rows=sum(model.report["partition_rows"]),
+        outputs=len(model.target_names),
         chunk_rows=_DUAL_CHUNK_ROWS,
         attributes={"mu": model.mu, "target_names": list(model.target_names)},
         storage_options=storage_options,
     )
-    starts = np.cumsum((0, *chunks.chunks[0][:-1]))
     with active_executor(client) as executor:
+        weights = _dual_weights(model, executor.tables(source))
+        chunks = weights.rechunk((_DUAL_CHUNK_ROWS, -1))
+        starts = np.cumsum((0, *chunks.chunks[0][:-1]))
         shared = executor.share(writer)
         writes = [
             executor.call(_write_chunk, shared, int(start), block)
@@ -127,19 +128,22 @@ def _write_chunk(writer: DualWeightsWriter, start: int, block: Float64Array) -> 
     writer[start : start + len(block)] = block
 
 
-def _dual_weights(model: FittedModel, source: Source) -> Any:
-    """Return w̃ of every row as a lazy Dask array (n, k), cut like the partitions."""
+def _check_partitions(model: FittedModel, source: Source) -> None:
     rows = model.report["partition_rows"]
     if len(rows) != len(source.tables):
         raise DataError(
             f"the model was fitted to {len(rows)} partitions, but the table has "
             f"{len(source.tables)}; dual weights are those of the rows fitted"
         )
+
+
+def _dual_weights(model: FittedModel, tables: Sequence[Any]) -> Any:
+    """Return w̃ of every row as a lazy Dask array (n, k), cut like the partitions."""
     shared = delayed(model.for_predictions(), traverse=False)
     outputs = len(model.target_names)
     blocks = [
         da.from_delayed(delayed(_dual_block)(shared, table, n), (n, outputs), np.float64)
-        for table, n in zip(source.tables, rows, strict=True)
+        for table, n in zip(tables, model.report["partition_rows"], strict=True)
         if n
     ]
     return da.concatenate(blocks)

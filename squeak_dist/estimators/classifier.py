@@ -32,7 +32,7 @@ from squeak_dist.distributed import (
     predict_probabilities,
 )
 from squeak_dist.errors import ConstantTargetError, DataError, InvalidParameterError
-from squeak_dist.estimators.base import adopt
+from squeak_dist.estimators.base import adopt_fit
 from squeak_dist.estimators.predictor import SqueakPredictor
 from squeak_dist.estimators.streams import forget_stream, go_on, open_stream
 from squeak_dist.kernels import Kernel
@@ -224,7 +224,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             )
         except ConstantTargetError as error:
             raise _one_class(classes) from error
-        adopt(self, _with_weights(model, weights))
+        adopt_fit(self, _with_weights(model, weights))
         forget_stream(self)
         return self
 

@@ -18,7 +18,7 @@ from squeak_dist.distributed import (
     read_features,
     transform_collection,
 )
-from squeak_dist.estimators.base import SqueakEstimator, adopt
+from squeak_dist.estimators.base import SqueakEstimator, adopt_fit
 from squeak_dist.estimators.streams import forget_stream, go_on, open_stream
 from squeak_dist.feature_model import FeatureModel
 from squeak_dist.stages import FitParameters, Stream
@@ -90,7 +90,7 @@ class FeatureEstimator(
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
-        adopt(self, self._learn(source, parameters, client=client, progress=progress))
+        adopt_fit(self, self._learn(source, parameters, client=client, progress=progress))
         forget_stream(self)
         return self
 

@@ -25,7 +25,7 @@ from squeak_dist.distributed import (
     target_labels,
     write_dual_weights,
 )
-from squeak_dist.estimators.base import adopt
+from squeak_dist.estimators.base import adopt_fit
 from squeak_dist.estimators.predictor import SqueakPredictor
 from squeak_dist.estimators.streams import forget_stream, go_on, open_stream
 
@@ -214,7 +214,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
             storage_options=None if storage_options is None else dict(storage_options),
         )
         model = fit_source(source, parameters, client=client, progress=progress, checkpoint=vault)
-        adopt(self, model)
+        adopt_fit(self, model)
         forget_stream(self)
         return self
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from squeak_dist.distributed import Source
 from squeak_dist.errors import DataError, FitForgotten, InvalidParameterError, warn_user
-from squeak_dist.estimators.base import SqueakEstimator, adopt
+from squeak_dist.estimators.base import SqueakEstimator, adopt_fit
 from squeak_dist.stages import FitParameters, Stream
 
 
@@ -85,7 +85,7 @@ def go_on(
     if stream is not None:
         _check_same_columns(estimator.model_, source)
     stream, model = extend(stream, source, parameters)
-    adopt(estimator, model)
+    adopt_fit(estimator, model)
     estimator.stream_, estimator.stream_parameters_ = stream, parameters
 
 

@@ -127,7 +127,7 @@ def fit_stream(
         target_names=target_names,
         single_output=single_output,
         unnamed_features=unnamed_features,
-        report=stream_report(stream) | solution_report(solution),
+        report=stream_report(stream) | solution_report(stream, solution),
     )
     if classes is None:
         return stream, model

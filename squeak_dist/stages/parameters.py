@@ -84,6 +84,8 @@ class FitParameters:
             check_real("gamma", self.gamma, above=0, hint=auto)
         check_real("epsilon", self.epsilon, above=0, below=1)
         check_real("delta", self.delta, above=0, below=1)
+        for name in ("epsilon", "delta"):  # of a Fraction NumPy would make objects
+            object.__setattr__(self, name, float(getattr(self, name)))
         if not (isinstance(self.qbar, str) and self.qbar == "theory"):
             check_integer("qbar", self.qbar, at_least=1, hint=', or "theory"')
         if self.max_dictionary is not None:

@@ -74,8 +74,8 @@ class Stream:
         What the sums are on: the span of ``dictionary``.
     sums : object
         Over all rows so far, as the :class:`Summing` has them.
-    partitions, rows : int
-        Passed so far; rows as they came.
+    partition_rows : tuple of int
+        Rows of each partition passed so far, as they came.
     """
 
     plan: Plan
@@ -84,8 +84,7 @@ class Stream:
     sample: SampledRows
     nystrom: NystromMap | None
     sums: Any
-    partitions: int
-    rows: int
+    partition_rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,8 @@ def _pass_task(
     summing: Summing | None,
 ) -> Stream:
     """Pass one partition: the chain first, then the sums on the new span."""
-    partition, offset = (0, 0) if stream is None else (stream.partitions, stream.rows)
+    before = () if stream is None else stream.partition_rows
+    partition, offset = len(before), sum(before)
     encoded = encode_table(
         plan.encoding,
         table,
@@ -202,7 +202,7 @@ def _pass_task(
     sample = _sampled(
         None if stream is None else stream.sample, encoded, priorities[encoded.indices - offset]
     )
-    return Stream(plan, state, dictionary, sample, nystrom, sums, partition + 1, offset + n)
+    return Stream(plan, state, dictionary, sample, nystrom, sums, (*before, n))
 
 
 def _start(encoded: EncodedTable, plan: Plan) -> SqueakState:
@@ -278,9 +278,10 @@ def solve_regression(stream: Stream, parameters: FitParameters) -> Solution:
 def stream_report(stream: Stream) -> dict[str, Any]:
     """Return the record of a stream, in the words of that of a fit."""
     return {
-        "rows": stream.rows,
+        "rows": sum(stream.partition_rows),
         "rows_fitted": stream.state.rows_seen,
-        "partitions": stream.partitions,
+        "partitions": len(stream.partition_rows),
+        "partition_rows": list(stream.partition_rows),
         "dictionary_size": len(stream.dictionary),
         "distinct_points": len(distinct_rows(stream.dictionary.points)),
         "gamma_requested": stream.plan.squeak.gamma,
@@ -288,10 +289,17 @@ def stream_report(stream: Stream) -> dict[str, Any]:
     }
 
 
-def solution_report(solution: Solution) -> dict[str, Any]:
+def solution_report(stream: Stream, solution: Solution) -> dict[str, Any]:
     """Return the record of the ridge regression of a stream."""
+    linear = stream.sums.linear  # its last column is 1
+    weight = linear.gram[-1, -1]
+    variance = linear.target_square / weight - (linear.moment[-1] / weight) ** 2
     return {
         "task": "regression",
+        "train_rmse": np.sqrt(solution.train_square / weight).tolist(),
+        "target_std": (np.sqrt(np.maximum(variance, 0)) * stream.plan.target_scale).tolist(),
+        "seconds": {},
+        "peak_worker_bytes": solution.peak_bytes,
         "mu": solution.mu,
         "linear_part": len(solution.slopes) > 0,
         "effective_dimension": solution.effective_dimension,
