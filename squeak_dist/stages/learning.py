@@ -147,6 +147,8 @@ def dictionary_report(learned: Learned) -> dict[str, Any]:
         "rows": profile.rows,
         "rows_fitted": profile.kept,
         "rows_dropped": profile.rows - profile.kept,
+        "missing": {str(c.label): c.missing for c in profile.columns if c.missing},
+        "missing_targets": profile.target_missing.tolist(),
         "rows_in_dictionary_pass": root.state.rows_seen,
         "partition_rows": list(plan.partition_rows),
         "chains": len(plan.tree.chains),

@@ -274,6 +274,19 @@ def test_columns_left_out_are_not_asked_for(california, with_useless, missing, l
     assert list(model.feature_names_in_) == [c for c in with_useless if c != TARGET]
 
 
+@pytest.mark.parametrize("missing", ["impute", "drop"])
+def test_missing_values_are_counted_in_the_report(california, missing):
+    holed = california.assign(**{TARGET: california[TARGET].where(np.arange(1500) % 100 > 0)})
+    expected = {k: int(n) for k, n in california.isna().sum().items() if n}
+    kept = holed.dropna(subset=[TARGET] if missing == "impute" else None)
+    assert "total_bedrooms" in expected
+    for table in (holed, cut(holed, [400, 400, 900])):
+        report = fit(table, target=TARGET, missing=missing).report_
+        assert report["missing"] == expected
+        assert report["missing_targets"] == [15]
+        assert report["rows_dropped"] == len(holed) - len(kept)
+
+
 def test_a_fit_that_drops_rows_counts_what_it_uses(california):
     """A constant with holes costs no rows; a hole in a column that is used does."""
     holed = california.assign(flag=np.where(np.arange(1500) % 3, 1.0, np.nan))
