@@ -8,12 +8,15 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from sklearn.base import clone
 
 from squeak_dist import SqueakClassifier, SqueakPCA, SqueakRegressor, SqueakTransformer
+from squeak_dist.cli import main
 from squeak_dist.errors import DataError, FitForgotten, InvalidParameterError
 from squeak_dist.leverage import exact_rls
 from squeak_dist.stages.dictionaries import _chain_end, _chain_step
+from squeak_dist.store import load_dual_weights
 from squeak_dist.table import Table, TableSchema, cut_table
 
 BATCH, BATCHES = 400, 10
@@ -319,3 +322,23 @@ def test_what_does_not_go_on():
     before = bits(fresh)
     assert bits(fresh) == before
     assert fresh.partial_fit(X, y).report_["rows"] == 1200
+
+
+def test_a_model_of_a_stream_is_saved_inspected_and_has_dual_weights(tmp_path):
+    X, y = made(900)
+    model = SqueakRegressor(max_dictionary=100).partial_fit(X[:500], y[:500])
+    model.partial_fit(X[500:], y[500:])
+    assert model.report_["partition_rows"] == [500, 400]
+    assert model.report_["target_std"] == pytest.approx([y.std()])
+    assert model.report_["train_rmse"][0] == pytest.approx(
+        np.sqrt(np.mean((y - model.predict(X)) ** 2)), rel=0.05
+    )
+    model.save(tmp_path / "m.zarr")
+    done = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.zarr")])
+    assert done.exit_code == 0, done.output
+    frame = dd.from_map(lambda rows: pd.DataFrame(X[rows]).assign(y=y[rows]),
+                        [slice(0, 500), slice(500, 900)])  # fmt: skip
+    model.save_dual_weights(tmp_path / "w.zarr", frame.to_dask_array(lengths=True)[:, :3],
+                            frame["y"].to_dask_array(lengths=True))  # fmt: skip
+    weights = load_dual_weights(tmp_path / "w.zarr")
+    np.testing.assert_allclose(weights[:, 0], (y - model.predict(X)) / model.mu_, atol=1e-4)
