@@ -10,7 +10,7 @@ from scipy.special import log_softmax, softmax
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.classes import Classes
-from squeak_dist.distributed.row_outputs import RowOutput, map_rows
+from squeak_dist.distributed.row_outputs import RowOutput, check_finite, map_rows
 from squeak_dist.model import FittedModel
 
 _AXIS = "class"
@@ -79,7 +79,9 @@ def _holes(model: FittedModel) -> bool:
 
 
 def _log_odds(model: FittedModel, X: FloatArray) -> Float64Array:
-    return _classes(model).log_odds(model.predict_encoded(X))
+    outputs = model.predict_encoded(X)
+    check_finite(model, outputs)
+    return _classes(model).log_odds(outputs)
 
 
 def _labels(model: FittedModel, X: FloatArray) -> npt.NDArray[Any]:

@@ -36,6 +36,7 @@ from squeak_dist.distributed.grids import (
 )
 from squeak_dist.distributed.rows import as_rows
 from squeak_dist.distributed.sources import check_collection, opened
+from squeak_dist.errors import InfiniteValuesError
 from squeak_dist.feature_model import FeatureModel
 from squeak_dist.linalg import single_blas_thread
 
@@ -210,6 +211,23 @@ def frame_output(
     return pd.Series(values, index=frame.index, name=name, dtype=dtype)
 
 
+def check_finite(model: Model, values: npt.NDArray[Any]) -> None:
+    """Check what is computed of rows.
+
+    Raises
+    ------
+    InfiniteValuesError
+        If it is not finite: the kernel, or a sum of its entries, overflows.
+    """
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        count = int((~np.isfinite(values)).any(axis=1).sum())
+        raise InfiniteValuesError(
+            f"{count:,} rows are so far from those of the fit that their "
+            f"{type(model.kernel).__name__} kernel overflows; remove them, or use a kernel that "
+            f"is bounded, such as rbf"
+        )
+
+
 def rows_output(
     X: pd.DataFrame | npt.NDArray[Any], model: Model, output: RowOutput
 ) -> npt.NDArray[Any]:
@@ -221,8 +239,9 @@ def rows_output(
         rows = slice(start, start + step)
         part = X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
         encoded, kept = model.encoding.encode(part)
-        with single_blas_thread():
+        with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             computed = output.compute(model, encoded)
+        check_finite(model, computed)
         if kept.all():
             values[rows] = computed
         else:

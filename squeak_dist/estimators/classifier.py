@@ -244,11 +244,13 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, y, sample_weight, target, features, client, progress
+        X, y
             As in :meth:`fit`; later calls need the same columns as the first.
         classes : array of shape (K,), optional
             All labels that will come. Needed by the first call, where two of them at
             least must be present; those of an earlier :meth:`fit` are taken over.
+        sample_weight, target, features, client, progress
+            As in :meth:`fit`.
 
         Returns
         -------

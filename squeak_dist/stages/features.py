@@ -181,10 +181,12 @@ def fit_components_stream(
 
     Parameters
     ----------
-    executor, stream, tables, parameters, unnamed_features
+    executor, stream, tables, parameters
         As in :func:`fit_features_stream`.
     n_components : int or None
         How many; None for all.
+    unnamed_features : bool, default False
+        Whether the features came as an array.
     """
     solve = partial(_stream_components, n_components=n_components)
     stream, facts = extend_stream(executor, stream, tables, parameters, _SCATTER, solve)
