@@ -212,13 +212,19 @@ def level_places(column: ColumnEncoding, series: pd.Series[Any]) -> tuple[IntArr
 
 
 def unseen_numbers(column: ColumnEncoding, series: pd.Series[Any]) -> int:
-    """Count the values of a column of levels that are no text, and none of its levels."""
+    """Count the values of a column of levels that are no text, and none of its levels.
+
+    Where rare levels share a column they are not known one by one: 0 then, unless not a
+    single value is a level.
+    """
     if column_kind(series.dtype) == "categorical" and not is_object_dtype(series.dtype):
         return 0
     if read_column(series).kind in ("categorical", None):
         return 0
     read, known = read_column(series, as_levels=True), set(column.levels)
     assert read.codes is not None
+    if column.other and not known.isdisjoint(read.levels):
+        return 0
     unseen = np.array([*(level not in known for level in read.levels), False])
     return int(np.count_nonzero(unseen[read.codes]))
 
