@@ -11,6 +11,7 @@ from squeak_dist.distributed.class_predictions import (
     predict_probabilities,
 )
 from squeak_dist.distributed.class_scores import ClassEvaluation, ClassScore, evaluate_classes
+from squeak_dist.distributed.class_sources import class_source, given_class_source
 from squeak_dist.distributed.executor import (
     DaskExecutor,
     Progress,
@@ -28,12 +29,7 @@ from squeak_dist.distributed.features import (
     transform_collection,
 )
 from squeak_dist.distributed.fitted_input import as_fitted, target_labels
-from squeak_dist.distributed.labels import (
-    Labelled,
-    class_source,
-    given_class_source,
-    labelled,
-)
+from squeak_dist.distributed.labels import Labelled, labelled
 from squeak_dist.distributed.predictions import (
     deviation_collection,
     novelty_collection,
