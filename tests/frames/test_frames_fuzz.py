@@ -262,7 +262,7 @@ def test_any_table_gives_classes_and_features_or_an_error_of_ours(
         KINDS[kind](table, rows_like(table[0], second), missing, cuts, kind)
 
 
-# 1,500 examples took 3 minutes of one core, and 14 with ten other jobs; a failure is shrunk for 5 more.
+# 1,500 examples took 3 minutes of one core, 14 beside ten other jobs; shrinking takes 5 more.
 many = pytest.mark.timeout(1800)
 
 
