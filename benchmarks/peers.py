@@ -58,7 +58,10 @@ def squeak_row(train: pd.DataFrame, test: pd.DataFrame, centres: int, solver: st
             Client(cluster),
         ):
             began = time.perf_counter()
-            model = squeak_dist.fit(data, target="y", max_dictionary=centres, solver=solver)
+            model = squeak_dist.fit(
+                data, target="y", kernel="rbf", length_scale="median", max_dictionary=centres,
+                solver=solver,
+            )  # fmt: skip
             seconds = time.perf_counter() - began
     return model, seconds, model.predict(test)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from squeak_dist.estimators import SqueakTransformer as SqueakTransformer
     from squeak_dist.estimators import fit as fit
     from squeak_dist.estimators import load as load
+    from squeak_dist.estimators import plan as plan
     from squeak_dist.estimators import remove_checkpoint as remove_checkpoint
     from squeak_dist.kernels import RBF as RBF
     from squeak_dist.kernels import Cosine as Cosine
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from squeak_dist.kernels import Linear as Linear
     from squeak_dist.kernels import Matern as Matern
     from squeak_dist.kernels import Polynomial as Polynomial
+    from squeak_dist.stages import Forecast as Forecast
 
 # The face is loaded on first use: importing the package must not import Dask.
 _HOMES = {
     "fit": "estimators",
     "load": "estimators",
+    "plan": "estimators",
     "remove_checkpoint": "estimators",
     "SqueakClassifier": "estimators",
     "SqueakRegressor": "estimators",
@@ -41,6 +44,7 @@ _HOMES = {
     "SqueakPCA": "estimators",
     "ClassEvaluation": "distributed",
     "Evaluation": "distributed",
+    "Forecast": "stages",
     "Kernel": "kernels",
     "RBF": "kernels",
     "Matern": "kernels",

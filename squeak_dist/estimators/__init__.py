@@ -2,7 +2,7 @@
 
 from squeak_dist.estimators.base import NotFittedError, SqueakEstimator
 from squeak_dist.estimators.classifier import SqueakClassifier
-from squeak_dist.estimators.front import fit, load, remove_checkpoint
+from squeak_dist.estimators.front import fit, load, plan, remove_checkpoint
 from squeak_dist.estimators.pca import SqueakPCA
 from squeak_dist.estimators.regressor import SqueakRegressor
 from squeak_dist.estimators.transformer import SqueakTransformer
@@ -16,5 +16,6 @@ __all__ = [
     "SqueakTransformer",
     "fit",
     "load",
+    "plan",
     "remove_checkpoint",
 ]

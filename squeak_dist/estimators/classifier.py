@@ -116,7 +116,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        kernel: str | Kernel = "rbf",
+        kernel: str | Kernel = "auto",
         length_scale: float | Sequence[float] | str = "auto",
         mu: float | str = "auto",
         gamma: float | str = "auto",

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from squeak_dist import checkpoint as checkpoints
-from squeak_dist.distributed import Progress
+from squeak_dist.distributed import Progress, forecast_source, read_source
 from squeak_dist.errors import UnknownParameterError
 from squeak_dist.estimators.base import SqueakEstimator, adopt, known_parameters
 from squeak_dist.estimators.classifier import SqueakClassifier
@@ -19,6 +19,7 @@ from squeak_dist.estimators.transformer import SqueakTransformer
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
+from squeak_dist.stages import Forecast
 from squeak_dist.store import load_model
 
 if TYPE_CHECKING:
@@ -97,6 +98,58 @@ def fit(
         checkpoint=checkpoint,
         checkpoint_options=checkpoint_options,
     )
+
+
+def plan(
+    X: Any,
+    y: Any = None,
+    *,
+    target: Any = None,
+    features: Sequence[Hashable] | None = None,
+    sample_weight: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    client: Client | str | None = None,
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> Forecast:
+    """Say what a fit would keep and cost, before it runs.
+
+    Parameters
+    ----------
+    X, y, target, features, sample_weight, storage_options, client, progress
+        As in :meth:`SqueakRegressor.fit`.
+    **parameters
+        Those of :class:`SqueakRegressor`.
+
+    Returns
+    -------
+    Forecast
+        Dictionary size, memory, network and seconds of the fit, and of fits with other γ;
+        ``print`` shows a table.
+
+    Raises
+    ------
+    UnknownParameterError
+        For a parameter that there is not, with those that come close.
+    SqueakError
+        See :meth:`SqueakRegressor.fit`.
+
+    Notes
+    -----
+    One pass over the data; kernel and γ are chosen as in the fit; some seconds to measure
+    what a row costs on every thread of the cluster.
+    """
+    _check_names(parameters)
+    checked = SqueakRegressor(**parameters)._parameters()
+    source = read_source(
+        X,
+        y,
+        target=target,
+        features=features,
+        sample_weight=sample_weight,
+        storage_options=None if storage_options is None else dict(storage_options),
+    )
+    return forecast_source(source, checked, client=client, progress=progress)
 
 
 def _check_names(parameters: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ class SqueakPredictor(SqueakEstimator):
     def __init__(
         self,
         *,
-        kernel: str | Kernel = "rbf",
+        kernel: str | Kernel = "auto",
         length_scale: float | Sequence[float] | str = "auto",
         mu: float | str = "auto",
         gamma: float | str = "auto",

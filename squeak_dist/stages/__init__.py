@@ -14,6 +14,7 @@ from squeak_dist.stages.features import (
     fit_features_stream,
 )
 from squeak_dist.stages.fitting import fit_stream, fit_tables
+from squeak_dist.stages.forecasting import Forecast, forecast_fit
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.streaming import Stream
@@ -22,6 +23,7 @@ __all__ = [
     "CheckpointExecutor",
     "Executor",
     "FitParameters",
+    "Forecast",
     "PlainExecutor",
     "Stream",
     "fit_components",
@@ -30,5 +32,6 @@ __all__ = [
     "fit_features_stream",
     "fit_stream",
     "fit_tables",
+    "forecast_fit",
     "projected_bytes",
 ]

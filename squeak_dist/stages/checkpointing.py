@@ -160,6 +160,10 @@ class CheckpointExecutor:
             self._retire(handle)
             return value
 
+    def slots(self) -> int:
+        """Ask the inner executor."""
+        return self._inner.slots()
+
     def check_memory(self, needed: int, explanation: str) -> None:
         """Ask the inner executor."""
         self._inner.check_memory(needed, explanation)

@@ -33,6 +33,10 @@ class Executor(Protocol):
         """Raise InsufficientMemoryError if a task of that many bytes does not fit."""
         ...
 
+    def slots(self) -> int:
+        """Return how many calls run at once."""
+        ...
+
 
 class PlainExecutor:
     """The reference executor: each call runs at once, in this thread."""
@@ -55,6 +59,10 @@ class PlainExecutor:
 
     def check_memory(self, needed: int, explanation: str) -> None:
         """Accept any size."""
+
+    def slots(self) -> int:
+        """Return 1."""
+        return 1
 
 
 def reduce_tree(

@@ -15,6 +15,7 @@ from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
 from squeak_dist.stages.records import Clock
+from squeak_dist.stages.tuning import tuning_report
 
 _GIANT = 4  # times the median: a partition that large is named
 
@@ -67,8 +68,9 @@ def learn_dictionary(
     """
     clock = Clock()
     profile = settled_profile(executor, tables, parameters)
-    plan = make_plan(profile, len(tables), parameters)
     clock.lap("profile")
+    plan = make_plan(executor, profile, len(tables), parameters)
+    clock.lap("tuning")
     executor.check_memory(*projected_bytes(plan, parameters, n_outputs))
     encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
@@ -154,6 +156,7 @@ def dictionary_report(learned: Learned) -> dict[str, Any]:
         "chains": len(plan.tree.chains),
         "encoded_features": plan.encoding.n_features,
         "dictionary_size": len(root.dictionary),
+        "tuning": tuning_report(plan.tuning),
         "gamma_requested": plan.squeak.gamma,
         "gamma": root.dictionary.gamma,
         "stopped": root.state.stopped,

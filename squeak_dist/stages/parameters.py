@@ -13,6 +13,9 @@ from squeak_dist.kernels import Kernel, make_kernel
 from squeak_dist.table import MISSING_POLICIES
 from squeak_dist.validation import check_choice, check_integer, check_real
 
+LENGTH_SCALES = ("auto", "isotropic", "median")  # chosen by the fit
+_TUNABLE = ("auto", "rbf", "matern")
+
 
 @dataclass(frozen=True)
 class Penalty:
@@ -49,7 +52,7 @@ class FitParameters:
         At construction, for a value outside its range.
     """
 
-    kernel: str | Kernel = "rbf"
+    kernel: str | Kernel = "auto"
     length_scale: float | Sequence[float] | str = "auto"
     mu: float | str = "auto"
     gamma: float | str = "auto"
@@ -69,15 +72,7 @@ class FitParameters:
 
     def __post_init__(self) -> None:
         auto = ', or "auto"'
-        if not is_auto(self.length_scale):
-            scale = np.asarray(self.length_scale)
-            make_kernel("rbf", as_length_scale(scale.tolist()))
-            if not isinstance(self.kernel, str):
-                raise InvalidParameterError(
-                    "length_scale is for kernels given by name; a kernel object has its own, so "
-                    'leave length_scale="auto"'
-                )
-        make_kernel(self.kernel, 1.0)
+        self._check_kernel()
         if not is_auto(self.mu):
             check_real("mu", self.mu, above=0, hint=auto)
         if not is_auto(self.gamma):
@@ -102,6 +97,26 @@ class FitParameters:
                 check_choice(name, value, ("auto", True, False))
         check_choice("dtype", self.dtype, ("float32", "float64"))
 
+    def _check_kernel(self) -> None:
+        named = isinstance(self.kernel, str)
+        if not (named and is_auto(self.kernel)):
+            make_kernel(self.kernel, 1.0)
+        if not named and not is_auto(self.length_scale):
+            raise InvalidParameterError(
+                "length_scale is for kernels given by name; a kernel object has its own, so "
+                'leave length_scale="auto"'
+            )
+        if not isinstance(self.length_scale, str):
+            make_kernel("rbf", as_length_scale(np.asarray(self.length_scale).tolist()))
+        elif self.length_scale not in LENGTH_SCALES:
+            as_length_scale(self.length_scale)
+        if self.length_scale == "isotropic" and named and self.kernel not in _TUNABLE:
+            raise InvalidParameterError(
+                f'length_scale="isotropic" is by maximum likelihood, which is for kernel='
+                f'{", ".join(map(repr, _TUNABLE))}; got {self.kernel!r}. "auto" takes the median '
+                f"distance there"
+            )
+
     @property
     def penalty(self) -> Penalty:
         """What is given of the ridge regression."""
@@ -114,7 +129,7 @@ class FitParameters:
     def scales_columns(self) -> bool:
         """Whether numeric columns are divided by their standard deviation."""
         if isinstance(self.standardize, str):
-            return is_auto(self.length_scale) and isinstance(self.kernel, str)
+            return isinstance(self.length_scale, str) and isinstance(self.kernel, str)
         return bool(self.standardize)
 
 
@@ -135,5 +150,6 @@ def as_length_scale(value: Any) -> float | tuple[float, ...]:
         return tuple(map(float, value)) if isinstance(value, list) else float(value)
     except (TypeError, ValueError) as error:
         raise InvalidParameterError(
-            f'length_scale must be a positive number, one per feature, or "auto"; got {value!r}'
+            f"length_scale must be a positive number, one per feature, or one of "
+            f"{', '.join(map(repr, LENGTH_SCALES))}; got {value!r}"
         ) from error

@@ -9,26 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist._typing import Float64Array
 from squeak_dist.encoding import EncodedTable, FeatureEncoding, encode_table
 from squeak_dist.encoding_rules import make_encoding, uncounted_columns
-from squeak_dist.errors import DataError, EmptyDataError, InvalidParameterError
-from squeak_dist.kernels import Kernel, check_kernel, check_resolution, kernel_diag, make_kernel
-from squeak_dist.leverage import theory_qbar
-from squeak_dist.linalg import single_blas_thread
+from squeak_dist.errors import DataError, EmptyDataError
+from squeak_dist.kernels import Kernel
 from squeak_dist.merge_tree import MergeTree, balanced_levels, group_rows, plan_merge_tree
-from squeak_dist.nystrom import residual_rounding
 from squeak_dist.profile import Profile, merge_profiles, profile_table
 from squeak_dist.profile_checks import check_profile
 from squeak_dist.squeak import SqueakParameters
 from squeak_dist.stages.executors import Executor, reduce_tree
-from squeak_dist.stages.parameters import FitParameters, as_length_scale, is_auto
+from squeak_dist.stages.parameters import FitParameters
+from squeak_dist.stages.tuning import tune
 from squeak_dist.table import Table
-from squeak_dist.tuning import choose_gamma, median_length_scale, sample_spectrum
+from squeak_dist.tuning import Choice
 
 SAMPLE_ROWS = 4096  # rows that the profile keeps
-_TUNING_ROWS = 1000  # rows of these that γ and the length scale are chosen on
-_KERNEL_CHECK_ROWS = 128
 _STEP_ROWS = 65_536  # partitions below this size share the task of a chain step
 _PROFILE_FAN_IN = 8
 
@@ -43,6 +39,8 @@ class Plan:
         From columns to encoded rows.
     kernel : Kernel
         With its length scale.
+    tuning : Choice, optional
+        The kernels that competed, where the fit had to choose one.
     squeak : SqueakParameters
         γ, q̄ and the size limit.
     tree : MergeTree
@@ -55,6 +53,7 @@ class Plan:
 
     encoding: FeatureEncoding
     kernel: Kernel
+    tuning: Choice | None
     squeak: SqueakParameters
     tree: MergeTree
     target_mean: Float64Array
@@ -139,8 +138,27 @@ def _merge_profiles(profiles: list[Profile]) -> Profile:
     return merge_profiles(profiles)
 
 
-def make_plan(profile: Profile, n_partitions: int, parameters: FitParameters) -> Plan:
-    """Decide encoding, kernel, γ and tree, from the profile alone."""
+def make_plan(
+    executor: Executor, profile: Profile, n_partitions: int, parameters: FitParameters
+) -> Plan:
+    """Decide encoding, kernel, γ and tree, from the profile alone.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where kernel and γ are chosen.
+    profile : Profile
+        Of all partitions.
+    n_partitions : int
+        How many there are.
+    parameters : FitParameters
+        All parameters.
+
+    Raises
+    ------
+    DataError
+        For data that cannot be fitted.
+    """
     check_profile(profile, missing=parameters.missing)
     encoding = make_encoding(
         profile,
@@ -148,8 +166,8 @@ def make_plan(profile: Profile, n_partitions: int, parameters: FitParameters) ->
         missing=parameters.missing,
         dtype=parameters.dtype,
     )
-    with single_blas_thread():
-        kernel, gamma = _kernel_and_gamma(profile, encoding, parameters)
+    target_scale = _target_scale(profile)
+    tuned = tune(executor, profile, encoding, parameters, target_scale)
     kept = tuple(profile.partition_kept[i] for i in range(n_partitions))
     # The stop of a stream is defined for one stream only.
     one_chain = parameters.on_overrun == "stop"
@@ -160,17 +178,18 @@ def make_plan(profile: Profile, n_partitions: int, parameters: FitParameters) ->
     )
     return Plan(
         encoding=encoding,
-        kernel=kernel,
+        kernel=tuned.kernel,
+        tuning=tuned.choice,
         squeak=SqueakParameters(
-            gamma=gamma,
+            gamma=tuned.gamma,
             epsilon=parameters.epsilon,
-            qbar=_qbar(parameters, profile.kept),
+            qbar=tuned.qbar,
             max_dictionary=parameters.max_dictionary,
             on_overrun=parameters.on_overrun,
         ),
         tree=tree,
         target_mean=profile.target_mean,
-        target_scale=_target_scale(profile),
+        target_scale=target_scale,
         partition_rows=tuple(profile.partition_rows[i] for i in range(n_partitions)),
         partition_kept=kept,
     )
@@ -183,57 +202,6 @@ def _target_scale(profile: Profile) -> Float64Array:
             "the variance of the target overflows float64; divide the target by its typical size"
         )
     return np.where(scale > 0, scale, 1.0)
-
-
-def _kernel_and_gamma(
-    profile: Profile, encoding: FeatureEncoding, parameters: FitParameters
-) -> tuple[Kernel, float]:
-    X, kept = encoding.encode(profile.sample.features)
-    X = X[:_TUNING_ROWS]
-    targets = profile.sample.targets[kept][:_TUNING_ROWS]
-    weights = profile.sample.weights
-    weights = None if weights is None else weights[kept][:_TUNING_ROWS]
-    kernel = _resolve_kernel(X, encoding, parameters)
-    check_resolution(kernel, X)
-    check_kernel(kernel, X[:_KERNEL_CHECK_ROWS])
-    if not isinstance(parameters.gamma, str):
-        return kernel, float(parameters.gamma)
-    gamma = choose_gamma(
-        sample_spectrum(kernel, X, profile.kept, weights),
-        targets,
-        mu=None if isinstance(parameters.mu, str) else float(parameters.mu),
-        epsilon=parameters.epsilon,
-        qbar=_qbar(parameters, profile.kept),
-        max_dictionary=parameters.max_dictionary,
-        resolution=residual_rounding(X.dtype) * _largest_diagonal(kernel, X, weights),
-    )
-    return kernel, gamma
-
-
-def _largest_diagonal(kernel: Kernel, X: FloatArray, weights: Float64Array | None) -> float:
-    diagonal = kernel_diag(kernel, X).astype(np.float64)
-    return float(np.max(diagonal if weights is None else diagonal * weights))
-
-
-def _resolve_kernel(X: FloatArray, encoding: FeatureEncoding, parameters: FitParameters) -> Kernel:
-    if not isinstance(parameters.kernel, str):
-        return parameters.kernel
-    if not is_auto(parameters.length_scale):
-        scale = as_length_scale(np.asarray(parameters.length_scale).tolist())
-        if isinstance(scale, tuple) and len(scale) != encoding.n_features:
-            raise InvalidParameterError(
-                f"length_scale has {len(scale)} values, but the columns encode to "
-                f"{encoding.n_features} features ({', '.join(encoding.encoded_names[:20])}); give "
-                f"one number or one per encoded feature"
-            )
-        return make_kernel(parameters.kernel, scale)
-    return make_kernel(parameters.kernel, median_length_scale(X))
-
-
-def _qbar(parameters: FitParameters, rows: int) -> int:
-    if isinstance(parameters.qbar, str):
-        return theory_qbar(rows, parameters.epsilon, parameters.delta)
-    return int(parameters.qbar)
 
 
 def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> list[Any]:
@@ -288,7 +256,7 @@ def fold_chains(
     branches = []
     for chain in plan.tree.chains:
         value: Any = None
-        for positions in _chain_steps(chain, plan):
+        for positions in chain_steps(chain, plan):
             tables = [encoded[i] for i in positions]
             value = executor.call(*step(value, tables, positions))
         branches.append(value)
@@ -317,7 +285,15 @@ def sum_rows(
     )
 
 
-def _chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
-    """Group the partitions of a chain into the steps that are one task each."""
+def chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
+    """Return the partitions of a chain in the steps that are one task each.
+
+    Parameters
+    ----------
+    chain : tuple of int
+        Positions of its partitions.
+    plan : Plan
+        With their rows.
+    """
     groups = group_rows([plan.partition_kept[i] for i in chain], _STEP_ROWS)
     return [tuple(chain[position] for position in group) for group in groups]

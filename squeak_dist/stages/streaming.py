@@ -150,7 +150,7 @@ def extend_stream(
     """
     profile = settled_profile(executor, tables, parameters)
     if stream is None:
-        plan = make_plan(profile, len(tables), parameters)
+        plan = make_plan(executor, profile, len(tables), parameters)
     else:
         plan = stream.plan
         check_profiled_values(profile, missing=parameters.missing)

@@ -1,4 +1,4 @@
-"""Parameters from a sample of the rows: length scale and gamma."""
+"""γ from the spectrum of a sample: what a dictionary costs, and what it is worth."""
 
 from __future__ import annotations
 
@@ -15,29 +15,6 @@ from squeak_dist.ridge_path import RidgePath
 _BUDGET_SHARE = 0.9  # of max_dictionary: the estimate is for the mean size
 _LEAST_ROWS = 20  # that an automatic γ keeps, however much noise μ stands for
 _LEAST_ESTIMATE = 0.85  # of (1 − ε)τ: what p is on average, the least of several estimates
-
-
-def median_length_scale(X: FloatArray) -> float:
-    """Return the median distance between the rows of a sample, the median heuristic.
-
-    Parameters
-    ----------
-    X : ndarray of shape (s, d)
-        Encoded rows, a thousand or so: the cost is s² d.
-
-    Returns
-    -------
-    float
-        Positive: 1.0 where all rows are equal; the median over different rows
-        where most of them are duplicates.
-    """
-    doubled = np.asarray(X, np.float64)
-    squares = np.einsum("ij,ij->i", doubled, doubled)
-    distances = squares[:, None] + squares - 2 * doubled @ doubled.T
-    above = distances[np.triu_indices(len(doubled), 1)]
-    largest = float(above.max(initial=0.0))
-    different = above[above > 1e-12 * largest] if largest > 0 else above[:0]
-    return float(np.sqrt(np.median(different))) if len(different) else 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,327 @@
+"""Kernel and γ of a fit, chosen on the sample of the profile by a few tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.encoding import FeatureEncoding
+from squeak_dist.errors import InvalidParameterError, TuningFellBack, warn_user
+from squeak_dist.kernels import (
+    RBF,
+    Kernel,
+    Matern,
+    check_kernel,
+    check_resolution,
+    kernel_config,
+    kernel_diag,
+    make_kernel,
+)
+from squeak_dist.leverage import theory_qbar
+from squeak_dist.linalg import single_blas_thread
+from squeak_dist.nystrom import residual_rounding
+from squeak_dist.profile import Profile
+from squeak_dist.stages.executors import Executor
+from squeak_dist.stages.parameters import FitParameters, as_length_scale
+from squeak_dist.tuning import (
+    Candidate,
+    Choice,
+    SampleSpectrum,
+    TuningRows,
+    choose_gamma,
+    choose_kernel,
+    leave_one_out_error,
+    likely_kernel,
+    median_length_scale,
+    sample_spectrum,
+)
+
+_GAMMA_ROWS = 1000  # of the sample, whose spectrum γ is chosen on
+_KERNEL_CHECK_ROWS = 128
+_LEAST_ROWS = 40  # below them a likelihood tells nothing of a kernel
+_TELLING = 0.03  # standard deviations by which likelihood must lose to be worth a warning
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedSample:
+    """Sampled rows as the fit sees them.
+
+    Parameters
+    ----------
+    X : ndarray of shape (s, d)
+        Encoded rows, in the precision of the fit.
+    targets : ndarray of float64, shape (s, k)
+        Targets of mean 0 and variance 1 over all rows.
+    weights : ndarray of float64, shape (s,), optional
+        Sample weights.
+    rows : int
+        n, the rows that they were drawn from.
+    """
+
+    X: FloatArray
+    targets: Float64Array
+    weights: Float64Array | None
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """How a kernel comes about: the word for its length scale, and its family."""
+
+    length_scale: str
+    family: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What is chosen on the sample.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With its length scales.
+    gamma, qbar : float and int
+        γ and q̄.
+    choice : Choice, optional
+        The kernels that competed, where the fit had to choose one.
+    """
+
+    kernel: Kernel
+    gamma: float
+    qbar: int
+    choice: Choice | None
+
+
+def encoded_sample(
+    profile: Profile, encoding: FeatureEncoding, target_scale: Float64Array
+) -> EncodedSample:
+    """Return the sample of a profile as the fit sees it.
+
+    Parameters
+    ----------
+    profile : Profile
+        With the sample.
+    encoding : FeatureEncoding
+        Of its rows.
+    target_scale : ndarray of float64, shape (k,)
+        Standard deviations of the targets.
+    """
+    X, kept = encoding.encode(profile.sample.features)
+    weights = profile.sample.weights
+    return EncodedSample(
+        X=X,
+        targets=(profile.sample.targets[kept] - profile.target_mean) / target_scale,
+        weights=None if weights is None else weights[kept],
+        rows=profile.kept,
+    )
+
+
+def tune(
+    executor: Executor,
+    profile: Profile,
+    encoding: FeatureEncoding,
+    parameters: FitParameters,
+    target_scale: Float64Array,
+) -> Tuned:
+    """Choose kernel and γ on the sample of a profile.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the tasks run: one per kernel that competes, and one for γ.
+    profile : Profile
+        With the sample.
+    encoding : FeatureEncoding
+        Of its rows.
+    parameters : FitParameters
+        What is given, and what is not.
+    target_scale : ndarray of float64, shape (k,)
+        Standard deviations of the targets.
+
+    Raises
+    ------
+    InvalidParameterError
+        For length scales that do not fit the encoded columns.
+    InvalidKernelError
+        For a kernel that is none.
+    """
+    _check_length_scales(encoding, parameters)
+    sample = encoded_sample(profile, encoding, target_scale)
+    shared = executor.share(sample)
+    searches = _searches(sample, parameters)
+    candidates = [executor.call(_candidate_task, shared, s, parameters) for s in searches]
+    tuned: Tuned = executor.gather(
+        "tuning", executor.call(_tune_task, candidates, shared, parameters)
+    )
+    _warn_of_median(tuned.choice)
+    return tuned
+
+
+def _searches(sample: EncodedSample, parameters: FitParameters) -> list[Search]:
+    """Return how the kernels that compete come about, simplest first."""
+    if not isinstance(parameters.kernel, str):
+        return [Search("given", parameters.kernel)]
+    families = _families(parameters.kernel)
+    if not isinstance(parameters.length_scale, str):
+        scale = as_length_scale(np.asarray(parameters.length_scale).tolist())
+        found = [Search("given", replace(family, length_scale=scale)) for family in families]
+        return found if _tells(sample) else found[:1]
+    median = Search("median", families[0])
+    radial = all(isinstance(family, RBF | Matern) for family in families)
+    if parameters.length_scale == "median" or not radial or not _tells(sample):
+        return [median]
+    how = "ARD" if parameters.length_scale == "auto" and sample.X.shape[1] > 1 else "isotropic"
+    return [median, *(Search(how, family) for family in families)]
+
+
+def _tells(sample: EncodedSample) -> bool:
+    """Say whether the sample can tell kernels apart."""
+    rows, _ = _tuning_rows(sample)
+    return len(rows) >= _LEAST_ROWS and rows.targets.shape[1] > 0
+
+
+def _candidate_task(sample: EncodedSample, search: Search, parameters: FitParameters) -> Candidate:
+    """Find a kernel, and the leave-one-out error that it leaves on the sample."""
+    with single_blas_thread():
+        kernel = _found_kernel(sample, search)
+        rows, X = _tuning_rows(sample)
+        if kernel is None or not _tells(sample):
+            return Candidate(search.length_scale, kernel or search.family)
+        error = leave_one_out_error(kernel, rows, X, parameters.penalty.linear_part)
+    return Candidate(search.length_scale, kernel, error)
+
+
+def _found_kernel(sample: EncodedSample, search: Search) -> Kernel | None:
+    if search.length_scale == "given":
+        return search.family
+    if search.length_scale == "median":
+        return replace(search.family, length_scale=median_length_scale(sample.X[:_GAMMA_ROWS]))
+    rows, _ = _tuning_rows(sample)
+    likely = likely_kernel(search.family, rows, separate=search.length_scale == "ARD")
+    return None if likely is None else likely.kernel
+
+
+def _tune_task(
+    candidates: list[Candidate], sample: EncodedSample, parameters: FitParameters
+) -> Tuned:
+    choice = choose_kernel(candidates)
+    kernel = choice.chosen.kernel
+    with single_blas_thread():
+        check_resolution(kernel, sample.X)
+        check_kernel(kernel, sample.X[:_KERNEL_CHECK_ROWS])
+        qbar = _qbar(parameters, sample.rows)
+        gamma = _gamma(sample, kernel, parameters, qbar)
+    return Tuned(kernel, gamma, qbar, choice if len(candidates) > 1 else None)
+
+
+def _families(name: str) -> tuple[Any, ...]:
+    """Return the kernels that a name may stand for, the most usual first."""
+    if name == "auto":
+        return RBF(), Matern(nu=1.5)
+    return (make_kernel(name, 1.0),)
+
+
+def _tuning_rows(sample: EncodedSample) -> tuple[TuningRows, FloatArray]:
+    """Return the rows of positive weight, of mean 1, and the targets that vary on them."""
+    X, targets, weights = sample.X, sample.targets, sample.weights
+    if weights is not None:
+        counts = weights > 0
+        X, targets, weights = X[counts], targets[counts], weights[counts]
+        weights = weights / weights.mean()  # μ is of their size
+    varies = np.ptp(targets, axis=0) > 0 if len(targets) else np.zeros(targets.shape[1], bool)
+    return TuningRows(X.astype(np.float64), targets[:, varies], weights), X
+
+
+def _gamma(sample: EncodedSample, kernel: Kernel, parameters: FitParameters, qbar: int) -> float:
+    if not isinstance(parameters.gamma, str):
+        return float(parameters.gamma)
+    X = sample.X[:_GAMMA_ROWS]
+    weights = None if sample.weights is None else sample.weights[:_GAMMA_ROWS]
+    return choose_gamma(
+        sample_spectrum_of(sample, kernel),
+        sample.targets[:_GAMMA_ROWS],
+        mu=parameters.penalty.mu,
+        epsilon=parameters.epsilon,
+        qbar=qbar,
+        max_dictionary=parameters.max_dictionary,
+        resolution=residual_rounding(X.dtype) * _largest_diagonal(kernel, X, weights),
+    )
+
+
+def sample_spectrum_of(sample: EncodedSample, kernel: Kernel) -> SampleSpectrum:
+    """Decompose the kernel matrix of the first thousand rows of a sample.
+
+    Parameters
+    ----------
+    sample : EncodedSample
+        The sample.
+    kernel : Kernel
+        With its length scales.
+    """
+    weights = None if sample.weights is None else sample.weights[:_GAMMA_ROWS]
+    return sample_spectrum(kernel, sample.X[:_GAMMA_ROWS], sample.rows, weights)
+
+
+def _largest_diagonal(kernel: Kernel, X: FloatArray, weights: Float64Array | None) -> float:
+    diagonal = kernel_diag(kernel, X).astype(np.float64)
+    return float(np.max(diagonal if weights is None else diagonal * weights))
+
+
+def _qbar(parameters: FitParameters, rows: int) -> int:
+    if isinstance(parameters.qbar, str):
+        return theory_qbar(rows, parameters.epsilon, parameters.delta)
+    return int(parameters.qbar)
+
+
+def _check_length_scales(encoding: FeatureEncoding, parameters: FitParameters) -> None:
+    """Check that there is one length scale per encoded column where several are given."""
+    if isinstance(parameters.length_scale, str):
+        return
+    scale = as_length_scale(np.asarray(parameters.length_scale).tolist())
+    if isinstance(scale, tuple) and len(scale) != encoding.n_features:
+        raise InvalidParameterError(
+            f"length_scale has {len(scale)} values, but the columns encode to "
+            f"{encoding.n_features} features ({', '.join(encoding.encoded_names[:20])}); give "
+            f"one number or one per encoded feature"
+        )
+
+
+def _warn_of_median(choice: Choice | None) -> None:
+    """Warn where maximum likelihood would have been worse than the median distance."""
+    if choice is None or choice.chosen.length_scale != "median":
+        return
+    error = choice.chosen.error
+    least = min(c.error for c in choice.candidates if c.length_scale != "median")
+    if least > error + _TELLING:
+        found = (
+            f"those of maximum likelihood leave a leave-one-out error of {least:.3g} standard "
+            f"deviations on it, the median distance {error:.3g}"
+            if np.isfinite(least)
+            else "the search for those of maximum likelihood failed"
+        )
+        warn_user(
+            f"the length scale is the median distance of a sample: {found}. "
+            f'length_scale="median" asks for it without the search',
+            TuningFellBack,
+        )
+
+
+def tuning_report(choice: Choice | None) -> dict[str, Any] | None:
+    """Return what the report says of the choice of a kernel; None where there was none."""
+    if choice is None:
+        return None
+    return {
+        "chosen": choice.chosen.length_scale,
+        "candidates": [
+            {
+                "kernel": kernel_config(c.kernel)["name"],
+                "nu": getattr(c.kernel, "nu", None),
+                "length_scale": c.length_scale,
+                "leave_one_out_error": c.error if np.isfinite(c.error) else None,
+            }
+            for c in choice.candidates
+        ],
+    }

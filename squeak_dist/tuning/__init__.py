@@ -1,0 +1,27 @@
+"""Parameters from a sample of the rows: kernel, length scales and γ."""
+
+from squeak_dist.tuning.gamma import SampleSpectrum, choose_gamma, sample_spectrum
+from squeak_dist.tuning.kernel_choice import (
+    Candidate,
+    Choice,
+    choose_kernel,
+    leave_one_out_error,
+)
+from squeak_dist.tuning.length_scales import LikelyKernel, likely_kernel, median_length_scale
+from squeak_dist.tuning.marginal_likelihood import Radial, TuningRows, negative_log_likelihood
+
+__all__ = [
+    "Candidate",
+    "Choice",
+    "LikelyKernel",
+    "Radial",
+    "SampleSpectrum",
+    "TuningRows",
+    "choose_gamma",
+    "choose_kernel",
+    "leave_one_out_error",
+    "likely_kernel",
+    "median_length_scale",
+    "negative_log_likelihood",
+    "sample_spectrum",
+]
