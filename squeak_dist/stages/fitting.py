@@ -10,7 +10,7 @@ import numpy as np
 from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.model import FittedModel, packed
-from squeak_dist.stages.classifying import classified, linked
+from squeak_dist.stages.classifying import classified, classified_stream
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
 from squeak_dist.stages.learning import Learned, dictionary_report, learn_dictionary
@@ -132,7 +132,7 @@ def fit_stream(
     if classes is None:
         return stream, model
     targets = sample.targets * plan.target_scale + plan.target_mean
-    return stream, linked(model, classes, sample.X, targets, sample.weights)
+    return stream, classified_stream(model, classes, sample.X, targets, sample.weights)
 
 
 def _model_of(
