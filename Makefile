@@ -13,7 +13,7 @@ export BASE_IMAGE ?= squeak-dist-base
 OFFLINE = PYTHON=$(BIN)/python deploy/docker/offline.sh
 endif
 
-.PHONY: help demo test lint test-slow constraints clean cluster cluster-demo cluster-down
+.PHONY: help demo docs notebooks dist test lint test-slow constraints clean cluster cluster-demo cluster-down
 
 help:
 	@echo "make demo       fit the sea-surface temperatures; maps and model in demo-output/"
@@ -22,12 +22,15 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make cluster    a Dask cluster of containers; WORKERS=4, BASE=debian without a registry"
 	@echo "make cluster-demo, make cluster-down   the demo on it; remove it with its data"
+	@echo "make docs       the documentation, in docs/_build/html"
+	@echo "make notebooks  run the notebooks and compare what comes out with what they show"
+	@echo "make dist       wheel and sdist, checked, in dist/"
 	@echo "make clean      remove the environment and what demo and tests wrote"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,test,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,docs,test,dev]'
 	@touch $@
 
 demo: $(INSTALLED)
@@ -43,6 +46,17 @@ test: lint
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest
+
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx -W --keep-going -E docs docs/_build/html
+
+notebooks: $(INSTALLED)
+	$(BIN)/pytest tests/test_notebooks.py -m "slow or not slow" -q
+
+dist: $(INSTALLED)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 cluster: $(if $(OFFLINE),$(INSTALLED))
 	$(OFFLINE)
@@ -72,4 +86,4 @@ constraints: $(INSTALLED)
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-output dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

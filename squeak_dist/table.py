@@ -19,8 +19,7 @@ from squeak_dist.errors import (
     InvalidParameterError,
     MissingColumnsError,
 )
-
-MISSING_POLICIES = ("raise", "impute", "drop")
+from squeak_dist.parameter_table import MISSING_POLICIES
 
 _BLOCK_ENTRIES = 1 << 17  # float64 entries of a row block: 1 MiB, which stays in L2
 _MAX_BLOCK_ROWS = 1 << 14

@@ -27,6 +27,7 @@ LAYERS = [
     {"errors", "_typing", "_version"},
     {"_floats", "columns", "moments", "calibration"},
     {"kernels", "linalg", "dictionary", "merge_tree", "validation", "datasets"},
+    {"parameter_table"},
     {"table", "column_profile", "column_encoding"},
     {"row_sample", "row_encoder", "classes"},
     {"profile", "label_counts"},
@@ -40,6 +41,7 @@ LAYERS = [
     {"distributed", "report"},
     {"estimators", "model_selection"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

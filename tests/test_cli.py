@@ -288,13 +288,16 @@ def test_warnings_are_a_line_on_stderr(place, tmp_path):
         (["fit", "train", "--target", "text", "--model", "m"], "is text"),
         (["fit", "train", "--target", "y", "--features", "a,q", "--model", "m"], "'q'"),
         (["fit", "train", "--target", "y", "--model", "m", "--epsilon", "2"], "epsilon"),
-        (["fit", "train", "--target", "y", "--model", "m", "--gamma", "lots"], "'lots' is not"),
+        (["fit", "train", "--target", "y", "--model", "m", "--gamma", "lots"], "got 'lots'"),
         (["fit", "train", "--target", "y", "--model", "m", "--gamma", "nan"], "gamma"),
-        (["fit", "train", "--target", "y", "--model", "m", "--mu", "-1"], "mu must be"),
+        (["fit", "train", "--target", "y", "--model", "m", "--mu", "-1"], "a number > 0"),
         (["fit", "train", "--target", "y", "--model", "m", "--qbar", "1.5"], "qbar"),
         (["fit", "train", "--target", "y", "--model", "m", "--kernel", "magic"], "magic"),
-        (["fit", "train", "--target", "y", "--model", "m", "--fan-in", "1"], "fan_in"),
-        (["fit", "train", "--target", "y", "--model", "m", "--max-dictionary", "0"], "max_dict"),
+        (["fit", "train", "--target", "y", "--model", "m", "--fan-in", "1"], "--fan-in"),
+        (
+            ["fit", "train", "--target", "y", "--model", "m", "--max-dictionary", "0"],
+            "--max-dictionary",
+        ),
         (["fit", "train", "--target", "y"], "--model"),
         (["fit", "train", "--model", "m"], "--target"),
         (["predict", "nowhere", "train", "--out", "o"], "nowhere"),
@@ -355,15 +358,14 @@ def test_a_place_that_cannot_take_the_model_is_found_before_the_fit(
 def test_help_tells_of_every_command():
     result = run("--help")
     assert result.exit_code == 0
-    assert "Exit codes: 0 done, 2 usage or bad input, 1 failure." in result.stdout
+    assert "Exit codes: 0 done, 2 usage or bad input, 1 failure, 130 interrupted." in result.stdout
     for name, command in main.commands.items():
         assert f"  {name} " in result.stdout
         context = click.Context(command)
         assert command.get_help(context)
         for parameter in command.params:
             if isinstance(parameter, click.Option):
-                assert parameter.help or parameter.opts[0] in ("--kernel", "--approximation",
-                                                               "--seed")  # fmt: skip
+                assert parameter.help
     assert "..." not in result.stdout.partition("Commands:")[2]
 
 

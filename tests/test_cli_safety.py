@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import squeak_dist
-from squeak_dist.cli import commands, main
+from squeak_dist.cli import main, predicting
 from squeak_dist.cli.outputs import check_apart
 from squeak_dist.errors import InvalidParameterError
 
@@ -151,7 +151,7 @@ def test_what_came_meanwhile_is_not_replaced(here, model, monkeypatch):
     def compute(*args, **kwargs):
         write(made(5), here / "out")
 
-    monkeypatch.setattr(commands, "compute_with_bar", compute)
+    monkeypatch.setattr(predicting, "compute_with_bar", compute)
     assert "--overwrite" in error(run("predict", model, "data", "--out", "out"), 2)
     assert len(pd.read_parquet(here / "out")) == 5
     assert not list(here.glob("out.*"))

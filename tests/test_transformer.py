@@ -7,8 +7,6 @@ import doctest
 import importlib
 import inspect
 import pickle
-import re
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -624,18 +622,6 @@ def test_examples_of_the_docstrings(module):
     found = doctest.testmod(importlib.import_module(f"squeak_dist.estimators.{module}"))
     assert found.attempted > 3
     assert found.failed == 0
-
-
-def test_snippets_of_the_guide(tmp_path, monkeypatch):
-    guide = Path(__file__).parents[1] / "docs" / "features.md"
-    if not guide.exists():
-        pytest.skip("no docs here: tests of an sdist")
-    snippets = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(snippets) >= 4
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for snippet in snippets:
-        exec(compile(snippet, str(guide), "exec"), names)
 
 
 def test_rows_in_memory_are_those_of_the_model(fitted, frame):

@@ -5,117 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import wraps
 from multiprocessing.resource_tracker import ensure_running
-from typing import Any
 
-import click
 import dask
 from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from squeak_dist.cli.addresses import Address, address_in_file, connect_timeout, parse_address
 from squeak_dist.cli.handshake import check_scheduler
+from squeak_dist.cli.places import Place
 from squeak_dist.errors import ClusterError, InvalidParameterError
-
-_FILE = click.Path(exists=True, dir_okay=False, readable=True)
-_OPTIONS = (
-    click.option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="Dask cluster to run on: tcp://…, tls://…, ws://… or wss://… "
-        "[default: $DASK_SCHEDULER_ADDRESS]",
-    ),
-    click.option(
-        "--scheduler-file",
-        metavar="PATH",
-        help="File that `dask scheduler --scheduler-file` writes; waited for.",
-    ),
-    click.option(
-        "--tls-ca-file",
-        type=_FILE,
-        metavar="PATH",
-        help="PEM of the CA that signed the scheduler's certificate.",
-    ),
-    click.option(
-        "--tls-cert", type=_FILE, metavar="PATH", help="PEM of this client's certificate."
-    ),
-    click.option("--tls-key", type=_FILE, metavar="PATH", help="PEM of this client's key."),
-    click.option(
-        "--workers",
-        type=click.IntRange(min=0),
-        metavar="COUNT",
-        help="Worker processes to start here; 0: threads of this process.  [default: one per CPU]",
-    ),
-    click.option("--quiet", is_flag=True, help="No progress bars."),
-)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a command runs, as the options say.
-
-    Parameters
-    ----------
-    scheduler : str or None
-        Address of a scheduler.
-    scheduler_file : str or None
-        File that tells it.
-    tls_ca_file, tls_cert, tls_key : str or None
-        PEM files; what is not given comes from Dask's configuration.
-    workers : int or None
-        Worker processes to start here.
-    """
-
-    scheduler: str | None = None
-    scheduler_file: str | None = None
-    tls_ca_file: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    workers: int | None = None
-
-    def check(self) -> None:
-        """Check that at most one place is named.
-
-        Raises
-        ------
-        InvalidParameterError
-            Naming the options that exclude each other.
-        """
-        named = {"--scheduler": self.scheduler, "--scheduler-file": self.scheduler_file}
-        given = [name for name, value in named.items() if value is not None]
-        given += ["--workers"] if self.workers is not None else []
-        if len(given) > 1:
-            raise InvalidParameterError(
-                f"{' and '.join(given)} exclude each other: a command runs on one cluster"
-            )
-
-    def tls_files(self) -> dict[str, str]:
-        """Return the PEM files that were given, by their names in ``Security``."""
-        files = {
-            "tls_ca_file": self.tls_ca_file,
-            "tls_client_cert": self.tls_cert,
-            "tls_client_key": self.tls_key,
-        }
-        return {name: path for name, path in files.items() if path}
-
-
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say where it runs, as one argument ``cluster``."""
-    names = [field.name for field in fields(Place)]
-
-    @wraps(command)
-    def placed(**arguments: Any) -> Any:
-        place = Place(**{name: arguments.pop(name) for name in names})
-        return command(**arguments, cluster=place)
-
-    result: Callable[..., Any] = placed
-    for option in reversed(_OPTIONS):
-        result = option(result)
-    return result
 
 
 @contextmanager

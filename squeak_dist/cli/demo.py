@@ -15,9 +15,12 @@ from distributed import Client
 
 import squeak_dist
 from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.cli.connecting import connected
+from squeak_dist.cli.places import Place
 from squeak_dist.cli.progress import StageBars, compute_with_bar
 from squeak_dist.datasets import holdout, sea_surface_temperature
 from squeak_dist.distributed import read_parquet
+from squeak_dist.errors import InvalidParameterError
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
 from squeak_dist.nystrom import regularized_map
@@ -54,6 +57,29 @@ class Row:
     rmse: float
     r2: float
     rmse_extreme: float
+
+
+def start_demo(out: Path, seed: int, cluster: Place, *, quiet: bool) -> None:
+    """Run the demo on worker processes, or on the cluster that is named.
+
+    Parameters
+    ----------
+    out, seed
+        As in :func:`run_demo`.
+    cluster : Place
+        Where it runs.
+    quiet : bool
+        No progress bars.
+
+    Raises
+    ------
+    InvalidParameterError
+        Without worker processes.
+    """
+    with connected(cluster) as client:
+        if client is None:
+            raise InvalidParameterError("the demo runs on worker processes: --workers 1 or more")
+        run_demo(client, out, seed, quiet=quiet)
 
 
 def run_demo(client: Client, out: Path, seed: int, *, quiet: bool) -> None:
@@ -240,6 +266,8 @@ def draw_maps(
 ) -> list[str]:
     """Draw the last month as predicted, and the dictionary, as PNG; return a line on each.
 
+    Without matplotlib there are none, and the line says so.
+
     Parameters
     ----------
     out : Path
@@ -249,8 +277,10 @@ def draw_maps(
     train, test : pandas.DataFrame
         All cells.
     """
-    import matplotlib.pyplot as plt
-
+    try:
+        import matplotlib.pyplot as plt
+    except ModuleNotFoundError:
+        return ['no maps: matplotlib is not installed; run: pip install "squeak-dist[demo]"']
     cells = pd.concat([f[f["month"] == f["month"].max()] for f in (train, test)])
     kept = train.iloc[model.component_indices_]
     maps = (

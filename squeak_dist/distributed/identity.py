@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import fsspec
@@ -27,6 +27,7 @@ from fsspec.core import has_magic
 from squeak_dist.checkpoint import Opened, Vault, described, fingerprint, open_checkpoint
 from squeak_dist.distributed.schema import Source
 from squeak_dist.errors import CheckpointError, InvalidParameterError
+from squeak_dist.parameter_table import PARAMETERS
 from squeak_dist.stages import FitParameters
 from squeak_dist.table import TableSchema, column_positions
 
@@ -90,8 +91,8 @@ def open_for(source: Source, parameters: FitParameters, vault: Vault) -> Opened:
         column labels are objects that cannot be told from others.
     """
     given = {
-        _user_name(f.name): described(_plain(getattr(parameters, f.name)), f.name)
-        for f in fields(parameters)
+        name: described(_plain(getattr(parameters, table.field)), name)
+        for name, table in PARAMETERS.items()
     }
     exact, names = _pieces(source)
     return open_checkpoint(vault, given, _shape(source) | {"pieces": exact}, names)
@@ -99,10 +100,6 @@ def open_for(source: Source, parameters: FitParameters, vault: Vault) -> Opened:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _user_name(field: str) -> str:
-    return "random_state" if field == "seed" else field
 
 
 def _shape(source: Source) -> dict[str, Any]:

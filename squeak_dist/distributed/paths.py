@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
 import fsspec
 import pyarrow.parquet as pq
+from dask.utils import natural_sort_key
+from fsspec.core import has_magic
 
 from squeak_dist.errors import DataError
 
@@ -25,7 +27,7 @@ def read_path(path: str | os.PathLike[str], storage_options: dict[str, Any] | No
     Parameters
     ----------
     path : str or path
-        Parquet (a file, a directory or a glob), a zarr array, or a zarr group as xarray
+        Parquet (a file, a directory, or a glob of either), a zarr array, or a zarr group as xarray
         writes it, which needs xarray.
     storage_options : dict, optional
         Passed to fsspec for a URL.
@@ -42,9 +44,9 @@ def read_path(path: str | os.PathLike[str], storage_options: dict[str, Any] | No
 
 
 def read_parquet(
-    path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None
+    path: str | os.PathLike[str] | list[str], storage_options: dict[str, Any] | None = None
 ) -> Any:
-    """Open a path or URL of parquet as a Dask DataFrame.
+    """Open a path or URL of parquet, or a list of them, as a Dask DataFrame.
 
     A RangeIndex that has a name is left out: Dask would look for it among the columns.
 
@@ -53,25 +55,28 @@ def read_parquet(
     DataError
         If it is not there, or is not parquet.
     """
+    places = path if isinstance(path, list) else os.fspath(path)
+    name = repr(places) if isinstance(places, str) else ", ".join(map(repr, places))
     try:
-        index = {"index": False} if _has_named_range(os.fspath(path), storage_options) else {}
-        return dd.read_parquet(os.fspath(path), storage_options=storage_options, **index)
+        files = _files(places, storage_options)
+        index = {"index": False} if _has_named_range(files, storage_options) else {}
+        return dd.read_parquet(files, storage_options=storage_options, **index)
     except FileNotFoundError as error:
         raise DataError(
-            f"nothing found at {os.fspath(path)!r}; expected a parquet file, a directory of them, "
+            f"nothing found at {name}; expected a parquet file, a directory of them, "
             f"a glob or a URL"
         ) from error
     except (OSError, ValueError, IndexError, ImportError) as error:
         why = str(error).rpartition("Original Message: ")[2]  # without what Dask says before it
         raise DataError(
-            f"cannot read {os.fspath(path)!r} as parquet: {why}. Open other files yourself, "
+            f"cannot read {name} as parquet: {why}. Open other files yourself, "
             f"e.g. dask.dataframe.read_csv(path), and pass the frame"
         ) from error
 
 
-def _has_named_range(path: str, storage_options: Mapping[str, Any] | None) -> bool:
+def _has_named_range(places: Any, storage_options: Mapping[str, Any] | None) -> bool:
     """Say whether the first file has, in words of pandas, a RangeIndex with a name."""
-    fs, _, found = fsspec.get_fs_token_paths(path, storage_options=storage_options)
+    fs, _, found = fsspec.get_fs_token_paths(places, storage_options=storage_options)
     files = [place for place in found if fs.isfile(place)] or [
         name for place in found for name in fs.find(place) if name.endswith(_PARQUET_FILES)
     ]
@@ -82,10 +87,35 @@ def _has_named_range(path: str, storage_options: Mapping[str, Any] | None) -> bo
     return any(isinstance(c, dict) and c.get("name") for c in known.get("index_columns", ()))
 
 
+def _files(places: str | list[str], storage_options: Mapping[str, Any] | None) -> Any:
+    """Return what Dask reads: directories of a list or a glob it would refuse, or read as none."""
+    if isinstance(places, str) and not has_magic(places):
+        return places
+    listed = [places] if isinstance(places, str) else places
+    found = [path for place in listed for path in _matches(place, storage_options)]
+    if not any(is_directory for _, is_directory in found):
+        return places
+    files = (path for path, is_directory in found if not is_directory)
+    inside = (
+        file
+        for path, is_directory in found
+        if is_directory
+        for file, _ in _matches(f"{path}/**/*.parquet", storage_options)
+    )
+    return sorted({*files, *inside}, key=natural_sort_key)
+
+
+def _matches(place: str, storage_options: Mapping[str, Any] | None) -> Iterator[tuple[str, bool]]:
+    """Yield the URLs that a path or a glob names, and whether each is a directory."""
+    fs, root = fsspec.core.url_to_fs(place, **(storage_options or {}))
+    for path in fs.glob(root) if has_magic(root) else [root]:
+        yield fs.unstrip_protocol(path), fs.isdir(path)
+
+
 def _is_zarr(path: str, storage_options: Mapping[str, Any] | None) -> bool:
     if path.rstrip("/").endswith((".zarr", ".zarr.zip")):
         return True
-    if any(mark in path for mark in "*?["):
+    if has_magic(path):
         return False
     try:
         fs, root = fsspec.core.url_to_fs(path, **(storage_options or {}))

@@ -190,7 +190,7 @@ def known_parameters(estimator: type[SqueakEstimator], model: Any) -> dict[str, 
     stored: Mapping[str, Any] = model.report.get("parameters", {})
     own = estimator._get_param_names()
     known = {name: value for name, value in stored.items() if name in own}
-    if known.get("kernel", "") is None:
+    if not str(known.get("kernel") or "()").isidentifier():  # it was an object
         known["kernel"] = model.kernel
     if isinstance(known.get("class_weight"), list):
         known["class_weight"] = dict(map(tuple, known["class_weight"]))

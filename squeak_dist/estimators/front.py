@@ -19,6 +19,7 @@ from squeak_dist.estimators.transformer import SqueakTransformer
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
+from squeak_dist.parameter_table import ALIASES
 from squeak_dist.stages import Forecast
 from squeak_dist.store import load_model
 
@@ -29,13 +30,7 @@ _KINDS: dict[str, type[SqueakEstimator]] = {
     kind.__name__: kind
     for kind in (SqueakRegressor, SqueakClassifier, SqueakTransformer, SqueakPCA)
 }
-_OTHER_NAMES = {  # what other libraries call them
-    "alpha": ["mu"],
-    "seed": ["random_state"],
-    "weights": ["sample_weight"],
-    "n_components": ["max_dictionary"],
-    "sigma": ["length_scale"],
-}
+_OTHER_NAMES = {name: [ours] for name, ours in ALIASES.items()} | {"seed": ["random_state"]}
 
 
 def fit(

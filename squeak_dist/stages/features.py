@@ -96,7 +96,7 @@ def fit_features(
     learned.clock.lap("solve")
     return FeatureModel(
         **_common(learned.plan, learned.root.dictionary, parameters, unnamed_features),
-        report=_report(learned, facts, "features"),
+        report=_report(learned, parameters, facts, "features"),
     )
 
 
@@ -138,7 +138,7 @@ def fit_components(
     learned.clock.lap("solve")
     return ComponentModel(
         **_common(learned.plan, learned.root.dictionary, parameters, unnamed_features),
-        **_components(facts, _report(learned, facts, "components")),
+        **_components(facts, _report(learned, parameters, facts, "components")),
     )
 
 
@@ -164,7 +164,7 @@ def fit_features_stream(
     stream, facts = extend_stream(executor, stream, tables, parameters, None, _stream_facts)
     return stream, FeatureModel(
         **_common(stream.plan, stream.dictionary, parameters, unnamed_features),
-        report=_stream_report(stream, facts, "features"),
+        report=_stream_report(stream, parameters, facts, "features"),
     )
 
 
@@ -192,7 +192,7 @@ def fit_components_stream(
     stream, facts = extend_stream(executor, stream, tables, parameters, _SCATTER, solve)
     return stream, ComponentModel(
         **_common(stream.plan, stream.dictionary, parameters, unnamed_features),
-        **_components(facts, _stream_report(stream, facts, "components")),
+        **_components(facts, _stream_report(stream, parameters, facts, "components")),
     )
 
 
@@ -228,8 +228,10 @@ def _common(
     }
 
 
-def _report(learned: Learned, facts: _Facts, task: str) -> dict[str, Any]:
-    return dictionary_report(learned) | {
+def _report(
+    learned: Learned, parameters: FitParameters, facts: _Facts, task: str
+) -> dict[str, Any]:
+    return dictionary_report(learned, parameters) | {
         "task": task,
         "effective_dimension": facts.effective_dimension,
         "seconds": dict(learned.clock.seconds),
@@ -245,9 +247,11 @@ def _components(facts: _Facts, report: dict[str, Any]) -> dict[str, Any]:
     return own | {"report": report | {"components": len(found.eigenvalues)}}
 
 
-def _stream_report(stream: Stream, facts: _Facts, task: str) -> dict[str, Any]:
+def _stream_report(
+    stream: Stream, parameters: FitParameters, facts: _Facts, task: str
+) -> dict[str, Any]:
     own = {"task": task, "effective_dimension": facts.effective_dimension}
-    return stream_report(stream) | own
+    return stream_report(stream, parameters) | own
 
 
 def _map_task(kernel: Kernel, dictionary: Dictionary, approximation: str) -> NystromMap:

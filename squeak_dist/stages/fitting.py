@@ -88,7 +88,7 @@ def fit_tables(
         target_names=target_names,
         single_output=single_output,
         unnamed_features=unnamed_features,
-        report=dictionary_report(learned) | _solve_report(learned, solution),
+        report=dictionary_report(learned, parameters) | _solve_report(learned, solution),
     )
     return model if classes is None else classified(model, classes, learned.profile.sample)
 
@@ -127,7 +127,7 @@ def fit_stream(
         target_names=target_names,
         single_output=single_output,
         unnamed_features=unnamed_features,
-        report=stream_report(stream) | solution_report(stream, solution),
+        report=stream_report(stream, parameters) | solution_report(stream, solution),
     )
     if classes is None:
         return stream, model

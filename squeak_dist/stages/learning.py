@@ -142,10 +142,11 @@ def _warn_of_overrun(root: Branch, plan: Plan, parameters: FitParameters) -> Non
         )
 
 
-def dictionary_report(learned: Learned) -> dict[str, Any]:
-    """Return what the report says of the rows and the dictionary."""
+def dictionary_report(learned: Learned, parameters: FitParameters) -> dict[str, Any]:
+    """Return what the report says of the parameters, the rows and the dictionary."""
     profile, plan, root = learned.profile, learned.plan, learned.root
     return {
+        "parameters": parameters.record(),
         "rows": profile.rows,
         "rows_fitted": profile.kept,
         "rows_dropped": profile.rows - profile.kept,

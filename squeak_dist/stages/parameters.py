@@ -10,10 +10,9 @@ import numpy as np
 
 from squeak_dist.errors import InvalidParameterError
 from squeak_dist.kernels import Kernel, make_kernel
-from squeak_dist.table import MISSING_POLICIES
-from squeak_dist.validation import check_choice, check_integer, check_real
+from squeak_dist.parameter_table import LENGTH_SCALES, PARAMETERS
 
-LENGTH_SCALES = ("auto", "isotropic", "median")  # chosen by the fit
+_OBJECTS = ("kernel", "length_scale")  # more than words and numbers: checked apart
 _TUNABLE = ("auto", "rbf", "matern")
 
 
@@ -71,31 +70,12 @@ class FitParameters:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        auto = ', or "auto"'
         self._check_kernel()
-        if not is_auto(self.mu):
-            check_real("mu", self.mu, above=0, hint=auto)
-        if not is_auto(self.gamma):
-            check_real("gamma", self.gamma, above=0, hint=auto)
-        check_real("epsilon", self.epsilon, above=0, below=1)
-        check_real("delta", self.delta, above=0, below=1)
+        for parameter in PARAMETERS.values():
+            if parameter.name not in _OBJECTS:
+                parameter.check(getattr(self, parameter.field))
         for name in ("epsilon", "delta"):  # of a Fraction NumPy would make objects
             object.__setattr__(self, name, float(getattr(self, name)))
-        if not (isinstance(self.qbar, str) and self.qbar == "theory"):
-            check_integer("qbar", self.qbar, at_least=1, hint=', or "theory"')
-        if self.max_dictionary is not None:
-            check_integer("max_dictionary", self.max_dictionary, at_least=1, hint=", or None")
-        check_integer("fan_in", self.fan_in, at_least=2)
-        check_integer("random_state", self.seed, at_least=0)
-        check_choice("on_overrun", self.on_overrun, ("raise_gamma", "stop"))
-        check_choice("solver", self.solver, ("auto", "direct", "cg"))
-        check_choice("approximation", self.approximation, ("projected", "regularized"))
-        check_choice("missing", self.missing, MISSING_POLICIES)
-        for name in ("linear_part", "standardize"):
-            value = getattr(self, name)
-            if not isinstance(value, (bool, np.bool_)):  # NumPy's come from search grids
-                check_choice(name, value, ("auto", True, False))
-        check_choice("dtype", self.dtype, ("float32", "float64"))
 
     def _check_kernel(self) -> None:
         named = isinstance(self.kernel, str)
@@ -131,6 +111,12 @@ class FitParameters:
         if isinstance(self.standardize, str):
             return isinstance(self.length_scale, str) and isinstance(self.kernel, str)
         return bool(self.standardize)
+
+    def record(self) -> dict[str, Any]:
+        """Return the parameters under the user's names, for a report; objects as their text."""
+        plain = (str, int, float, Sequence, np.ndarray, np.generic, type(None))
+        given = {name: getattr(self, table.field) for name, table in PARAMETERS.items()}
+        return {k: v if isinstance(v, plain) else str(v) for k, v in given.items()}
 
 
 def is_auto(value: Any) -> bool:

@@ -275,9 +275,10 @@ def solve_regression(stream: Stream, parameters: FitParameters) -> Solution:
     return in_target_units(solution, plan.target_scale)
 
 
-def stream_report(stream: Stream) -> dict[str, Any]:
+def stream_report(stream: Stream, parameters: FitParameters) -> dict[str, Any]:
     """Return the record of a stream, in the words of that of a fit."""
     return {
+        "parameters": parameters.record(),
         "rows": sum(stream.partition_rows),
         "rows_fitted": stream.state.rows_seen,
         "partitions": len(stream.partition_rows),

@@ -39,7 +39,7 @@ from squeak_dist.tuning import (
     sample_spectrum,
 )
 
-_GAMMA_ROWS = 1000  # of the sample, whose spectrum γ is chosen on
+_LEADING_ROWS = (250, 1000)  # half of all rows, between these
 _KERNEL_CHECK_ROWS = 128
 _LEAST_ROWS = 40  # below them a likelihood tells nothing of a kernel
 _TELLING = 0.03  # standard deviations by which likelihood must lose to be worth a warning
@@ -65,6 +65,12 @@ class EncodedSample:
     targets: Float64Array
     weights: Float64Array | None
     rows: int
+
+    def leading(self) -> EncodedSample:
+        """Return the rows that are enough for a spectrum and a median: a sample as well."""
+        size = int(np.clip(self.rows // 2, *_LEADING_ROWS))
+        weights = None if self.weights is None else self.weights[:size]
+        return EncodedSample(self.X[:size], self.targets[:size], weights, self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +204,7 @@ def _found_kernel(sample: EncodedSample, search: Search) -> Kernel | None:
     if search.length_scale == "given":
         return search.family
     if search.length_scale == "median":
-        return replace(search.family, length_scale=median_length_scale(sample.X[:_GAMMA_ROWS]))
+        return replace(search.family, length_scale=median_length_scale(sample.leading().X))
     rows, _ = _tuning_rows(sample)
     likely = likely_kernel(search.family, rows, separate=search.length_scale == "ARD")
     return None if likely is None else likely.kernel
@@ -238,21 +244,20 @@ def _tuning_rows(sample: EncodedSample) -> tuple[TuningRows, FloatArray]:
 def _gamma(sample: EncodedSample, kernel: Kernel, parameters: FitParameters, qbar: int) -> float:
     if not isinstance(parameters.gamma, str):
         return float(parameters.gamma)
-    X = sample.X[:_GAMMA_ROWS]
-    weights = None if sample.weights is None else sample.weights[:_GAMMA_ROWS]
+    leading = sample.leading()
     return choose_gamma(
         sample_spectrum_of(sample, kernel),
-        sample.targets[:_GAMMA_ROWS],
+        leading.targets,
         mu=parameters.penalty.mu,
         epsilon=parameters.epsilon,
         qbar=qbar,
         max_dictionary=parameters.max_dictionary,
-        resolution=residual_rounding(X.dtype) * _largest_diagonal(kernel, X, weights),
+        resolution=residual_rounding(leading.X.dtype) * _largest_diagonal(kernel, leading),
     )
 
 
 def sample_spectrum_of(sample: EncodedSample, kernel: Kernel) -> SampleSpectrum:
-    """Decompose the kernel matrix of the first thousand rows of a sample.
+    """Decompose the kernel matrix of the leading rows of a sample.
 
     Parameters
     ----------
@@ -261,13 +266,13 @@ def sample_spectrum_of(sample: EncodedSample, kernel: Kernel) -> SampleSpectrum:
     kernel : Kernel
         With its length scales.
     """
-    weights = None if sample.weights is None else sample.weights[:_GAMMA_ROWS]
-    return sample_spectrum(kernel, sample.X[:_GAMMA_ROWS], sample.rows, weights)
+    leading = sample.leading()
+    return sample_spectrum(kernel, leading.X, leading.rows, leading.weights)
 
 
-def _largest_diagonal(kernel: Kernel, X: FloatArray, weights: Float64Array | None) -> float:
-    diagonal = kernel_diag(kernel, X).astype(np.float64)
-    return float(np.max(diagonal if weights is None else diagonal * weights))
+def _largest_diagonal(kernel: Kernel, sample: EncodedSample) -> float:
+    diagonal = kernel_diag(kernel, sample.X).astype(np.float64)
+    return float(np.max(diagonal if sample.weights is None else diagonal * sample.weights))
 
 
 def _qbar(parameters: FitParameters, rows: int) -> int:

@@ -212,8 +212,6 @@ def check_replaceable(place: Place, kind: str, overwrite: bool) -> None:
     """Raise unless there is nothing at the place, or a store of that kind to replace."""
     if not place.exists() or is_empty_directory(place):
         return
-    if not overwrite:
-        raise StoreError(f"{place} exists; pass overwrite=True to replace it, or another path")
     try:
         with opened(place) as store:
             found = open_group(store, place).attrs.get("format")
@@ -224,3 +222,5 @@ def check_replaceable(place: Place, kind: str, overwrite: bool) -> None:
             f"{place} exists and is not a {kind} store, so it is left as it is; choose another "
             f"path, or remove it yourself"
         )
+    if not overwrite:
+        raise StoreError(f"{place} exists; pass overwrite=True to replace it, or another path")

@@ -124,7 +124,9 @@ def save_model(
         install(place, store_files(*_model_contents(model), zarr_format))
 
 
-def check_writable(path: PathLike, storage_options: StorageOptions = None) -> None:
+def check_writable(
+    path: PathLike, storage_options: StorageOptions = None, *, overwrite: bool = True
+) -> None:
     """Check that a model can be saved at a path, before the work that makes it.
 
     Parameters
@@ -133,17 +135,19 @@ def check_writable(path: PathLike, storage_options: StorageOptions = None) -> No
         As for :func:`save_model`.
     storage_options : mapping, optional
         For the fsspec file system.
+    overwrite : bool, default True
+        As for :func:`save_model`.
 
     Raises
     ------
     StoreFormatError
         If there is something that is not a model.
     StoreError
-        If nothing can be written there.
+        If nothing can be written there, or there is a model and ``overwrite`` is false.
     """
     with store_errors("save to", path):
         place = locate(path, storage_options)
-        check_replaceable(place, MODEL_FORMAT, overwrite=True)
+        check_replaceable(place, MODEL_FORMAT, overwrite)
         probe = place.sibling("tmp")
         make_parent(place)
         try:

@@ -1,0 +1,102 @@
+"""What ``squeak-dist fit`` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import squeak_dist
+from squeak_dist.cli.connecting import connected
+from squeak_dist.cli.inputs import read_data
+from squeak_dist.cli.inspecting import summary
+from squeak_dist.cli.outputs import check_apart
+from squeak_dist.cli.places import Place, options_for
+from squeak_dist.cli.progress import StageBars
+from squeak_dist.errors import InvalidParameterError
+from squeak_dist.store import check_writable
+
+
+def run_fit(
+    data: tuple[str, ...],
+    target: tuple[str, ...],
+    model_path: str,
+    overwrite: bool,
+    features: list[str] | None,
+    sample_weight: str | None,
+    checkpoint: str | None,
+    remove_checkpoint: bool,
+    task: str,
+    balanced: bool,
+    cluster: Place,
+    quiet: bool,
+    **parameters: Any,
+) -> None:
+    """Fit a model and save it; print its path.
+
+    Parameters
+    ----------
+    data : tuple of str
+        Files, directories, globs or URLs of parquet.
+    target : tuple of str
+        Columns to predict.
+    model_path : str
+        Where to save.
+    overwrite : bool
+        Whether a model may be replaced.
+    features : list of str or None
+        Columns to learn from.
+    sample_weight : str or None
+        Column of weights.
+    checkpoint : str or None
+        Where finished parts are kept.
+    remove_checkpoint : bool
+        Whether they go when the model is saved.
+    task, balanced
+        What is learned.
+    cluster : Place
+        Where it runs.
+    quiet : bool
+        No progress bars.
+    **parameters
+        Those of the estimator.
+    """
+    estimator = _estimator(task, balanced, parameters)
+    estimator.check_parameters()
+    check_apart("--model", model_path, *data)
+    check_writable(model_path, overwrite=overwrite)
+    if checkpoint is not None:
+        check_apart("--checkpoint", checkpoint, *data, model_path)
+    table = read_data(data)  # an error before any worker starts
+    bars = StageBars(quiet)
+    with connected(cluster) as client:
+        try:
+            estimator.fit(
+                # By its name where it is one place: a checkpoint then looks at the files.
+                data[0] if len(data) == 1 else table,
+                target=target[0] if len(target) == 1 else list(target),
+                features=features,
+                sample_weight=sample_weight,
+                client=client,
+                progress=None if quiet else bars,
+                checkpoint=checkpoint,
+                checkpoint_options=options_for(checkpoint),
+            )
+        finally:
+            bars.close()
+        estimator.save(model_path, overwrite=overwrite)
+    if checkpoint is not None and remove_checkpoint:
+        squeak_dist.remove_checkpoint(checkpoint)
+    click.echo(summary(estimator.model_), err=True)
+    click.echo(model_path)
+
+
+def _estimator(
+    task: str, balanced: bool, parameters: dict[str, Any]
+) -> squeak_dist.SqueakRegressor | squeak_dist.SqueakClassifier:
+    if task == "classification":
+        weight = "balanced" if balanced else None
+        return squeak_dist.SqueakClassifier(class_weight=weight, **parameters)
+    if balanced:
+        raise InvalidParameterError("--balanced is for classes: add --task classification")
+    return squeak_dist.SqueakRegressor(**parameters)
