@@ -238,14 +238,15 @@ def indicate(table: Table, classes: Classes, weights: Float64Array | None) -> Ta
     Raises
     ------
     DataError
-        For a label that was not there when labels were counted.
+        For a label that is not among the classes.
     """
     codes = table.targets[:, 0]
     missing = np.isnan(codes)
     if (codes >= len(classes)).any():
         raise DataError(
-            f"the target {classes.target!r} has labels that were not there when they were "
-            f"counted; the data must not change during a fit"
+            f"the target {classes.target!r} has labels that are not among the classes "
+            f"({shown(classes.labels)}): partial_fit needs all of them in its first classes=, and "
+            f"the data must not change during a fit"
         )
     if weights is not None:
         places = np.where(missing, 0, codes).astype(np.int64)

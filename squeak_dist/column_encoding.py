@@ -14,7 +14,7 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from squeak_dist._typing import BoolArray, Float64Array, IntArray
-from squeak_dist.columns import Kind, from_numbers, kind_name, named_kind, read_column
+from squeak_dist.columns import Kind, column_kind, from_numbers, kind_name, named_kind, read_column
 from squeak_dist.errors import ColumnTypeError, InvalidParameterError
 
 EncodedKind = Literal["numeric", "boolean", "ordinal", "datetime", "timedelta", "categorical"]
@@ -209,6 +209,24 @@ def level_places(column: ColumnEncoding, series: pd.Series[Any]) -> tuple[IntArr
     missing = len(known) + column.other if has_place else unseen
     places = [known.get(level, unseen) for level in read.levels]
     return np.array([*places, missing], np.int64)[read.codes], read.missing
+
+
+def unseen_numbers(column: ColumnEncoding, series: pd.Series[Any]) -> int:
+    """Count the values of a column of levels that are no text, and none of its levels.
+
+    Where rare levels share a column they are not known one by one: 0 then, unless not a
+    single value is a level.
+    """
+    if column_kind(series.dtype) == "categorical" and not is_object_dtype(series.dtype):
+        return 0
+    if read_column(series).kind in ("categorical", None):
+        return 0
+    read, known = read_column(series, as_levels=True), set(column.levels)
+    assert read.codes is not None
+    if column.other and not known.isdisjoint(read.levels):
+        return 0
+    unseen = np.array([*(level not in known for level in read.levels), False])
+    return int(np.count_nonzero(unseen[read.codes]))
 
 
 def decode_column(column: ColumnEncoding, encoded: Float64Array, dtype: str) -> npt.NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.encoding import FeatureEncoding
@@ -51,10 +52,24 @@ def encoded_sample(encoding: FeatureEncoding, sample: RowSample) -> EncodedSampl
     EncodedSample
         At most 1,000 rows, and fewer where they would take more than 2 MiB.
     """
-    row_bytes = encoding.n_features * np.dtype(encoding.dtype).itemsize + 8 * (
-        sample.targets.shape[1] + 1
-    )
-    rows = min(MOST_ROWS, _MOST_BYTES // row_bytes)
+    rows = _most_rows(encoding.n_features, encoding.dtype, sample.targets.shape[1])
     X, kept = encoding.encode(sample.features.iloc[:rows])
     weights = np.ones(len(X)) if sample.weights is None else sample.weights[:rows][kept]
     return EncodedSample(X, np.ascontiguousarray(sample.targets[:rows][kept]), weights)
+
+
+def few_rows(X: FloatArray, targets: Float64Array, weights: Float64Array) -> EncodedSample:
+    """Return the first rows of a sample that is encoded already, as :func:`encoded_sample` does.
+
+    Parameters
+    ----------
+    X, targets, weights
+        As in :class:`EncodedSample`.
+    """
+    rows = _most_rows(X.shape[1], X.dtype, targets.shape[1])
+    return EncodedSample(X[:rows].copy(), targets[:rows].copy(), weights[:rows].copy())
+
+
+def _most_rows(n_features: int, dtype: npt.DTypeLike, n_targets: int) -> int:
+    row_bytes = n_features * np.dtype(dtype).itemsize + 8 * (n_targets + 1)
+    return min(MOST_ROWS, _MOST_BYTES // row_bytes)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from squeak_dist._typing import BoolArray, Float64Array, FloatArray, IntArray
-from squeak_dist.column_encoding import ColumnEncoding, decode_column
+from squeak_dist.column_encoding import ColumnEncoding, decode_column, unseen_numbers
 from squeak_dist.errors import DataError, MissingValuesError
 from squeak_dist.row_encoder import RowEncoder
 from squeak_dist.table import Table, column_positions, kept_rows, named_counts
@@ -142,6 +142,27 @@ class FeatureEncoding:
         of the same numbers give the same bits.
         """
         return self._encoder.encode(features)
+
+    def unseen_numbers(self, frame: pd.DataFrame) -> dict[Hashable, int]:
+        """Count, by column, rows of numbers that are none of its levels.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Has the columns that are used.
+
+        Returns
+        -------
+        dict of label to int
+            Of the columns that were text in the fit and hold numbers, booleans or dates here.
+        """
+        positions = column_positions(frame.columns, self.used_labels)
+        chosen = dict(zip(self.used_labels, positions, strict=True))
+        return {
+            column.label: unseen_numbers(column, frame.iloc[:, chosen[column.label]])
+            for column in self.columns
+            if column.label in chosen and column.kind in ("categorical", "ordinal")
+        }
 
     def decode_points(self, points: FloatArray) -> pd.DataFrame:
         """Return encoded rows in the user's units, as well as they can be recovered.

@@ -131,6 +131,14 @@ class ColumnsDropped(SqueakWarning):
     """Columns that carry no information were left out of the fit."""
 
 
+class LargeTable(SqueakWarning):
+    """Rows in memory go through the scheduler that had better be read by the workers."""
+
+
+class UnseenLevels(SqueakWarning):
+    """Numbers in a column that was text in the fit are none of its levels."""
+
+
 class CheckpointWarning(SqueakWarning):
     """Something of a checkpoint could not be used, and the fit went on without it."""
 

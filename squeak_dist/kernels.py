@@ -122,14 +122,22 @@ class _BuiltinKernel:
         return np.multiply(X, 1.0 / scale, dtype=dtype)
 
 
+_LARGEST_POWER = 0.4  # of the largest number: sums of squares of its 0.4th power are finite
+
+
 def _strip_rows(Y: FloatArray) -> int:
     return max(1, _CACHE_ENTRIES // max(1, len(Y)))
 
 
 def _augment(X: FloatArray, Y: FloatArray, factor: float) -> tuple[FloatArray, FloatArray]:
-    """Return A (n × d+2) and B (d+2 × m) with A B = −factor² ‖x − y‖² / 2."""
+    """Return A (n × d+2) and B (d+2 × m) with A B = −factor² ‖x − y‖² / 2.
+
+    Values whose squares would overflow are cut off: at such distances the kernel is 0.
+    """
     X, Y = X * X.dtype.type(factor), Y * Y.dtype.type(factor)
-    d = X.shape[1]
+    d, limit = X.shape[1], float(np.finfo(X.dtype).max) ** _LARGEST_POWER
+    for rows in (X, Y):
+        np.clip(rows, -limit, limit, out=rows)
     left = np.empty((len(X), d + 2), X.dtype)
     left[:, :d] = X
     left[:, d] = -0.5 * np.einsum("ij,ij->i", X, X)

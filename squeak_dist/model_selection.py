@@ -182,7 +182,7 @@ def _sums(
     with active_executor(client, progress) as executor:
         return fold_sums(
             executor,
-            source.tables,
+            executor.tables(source),
             settings,
             n_outputs=len(source.schema.targets),
             folds=folds,

@@ -184,12 +184,16 @@ def solution_map(kernel: Kernel, dictionary: Dictionary, approximation: str) -> 
 
 
 def evaluated_in_double(nystrom: NystromMap) -> NystromMap:
-    """Return the same map, evaluated in float64: for residuals that float32 would drown."""
+    """Return the same map, evaluated in float64: for residuals that float32 would drown.
+
+    The factor stays: that of a map of float32 points has a larger jitter than one of
+    :func:`in_double`, and a posterior belongs to the factor it was made with.
+    """
     return _make_map(nystrom.kernel, nystrom.points.astype(np.float64), nystrom.factor)
 
 
 def in_double(dictionary: Dictionary) -> Dictionary:
-    """Return the dictionary with points in float64: its maps are evaluated in float64."""
+    """Return the dictionary with points in float64: its maps are made and evaluated so."""
     return replace(dictionary, points=dictionary.points.astype(np.float64, copy=False))
 
 

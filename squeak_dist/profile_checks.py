@@ -18,6 +18,37 @@ from squeak_dist.table import check_policy, named_counts
 def check_profile(profile: Profile, *, missing: str) -> None:
     """Raise what makes a fit impossible, with the columns and counts.
 
+    The parameters are those of :func:`check_profiled_values`.
+
+    Raises
+    ------
+    EmptyDataError
+        If fewer than two rows are left.
+    MissingValuesError, InfiniteValuesError
+        As :func:`check_profiled_values`.
+    InvalidParameterError
+        For negative weights, or none above 0.
+    ConstantTargetError
+        If the target does not vary.
+    """
+    check_profiled_values(profile, missing=missing)
+    _check_rows(profile)
+    if not profile.weight_sum > 0:
+        raise InvalidParameterError(
+            "all sample weights are zero; at least two rows need one above 0"
+        )
+    constant = profile.target_moments.constant
+    if constant.size and constant.all():
+        value = float(profile.target_mean[0])
+        raise ConstantTargetError(
+            f"the target is constant: {value:.6g} in all rows of positive weight, out of "
+            f"{profile.kept}; there is nothing to learn"
+        )
+
+
+def check_profiled_values(profile: Profile, *, missing: str) -> None:
+    """Raise what no row may have: all that is asked of rows that continue a fit.
+
     Parameters
     ----------
     profile : Profile
@@ -28,28 +59,20 @@ def check_profile(profile: Profile, *, missing: str) -> None:
     Raises
     ------
     EmptyDataError
-        If fewer than two rows are left.
+        If there are no rows.
     MissingValuesError, InfiniteValuesError
         Naming the columns and how many rows are affected.
     InvalidParameterError
-        For negative weights, or none above 0.
-    ConstantTargetError
-        If the target does not vary.
+        For negative weights.
     """
     check_policy(missing)
     if not profile.rows:
         raise EmptyDataError("found no rows to fit (n_samples=0)")
     _check_missing(profile, missing)
     _check_infinite(profile)
-    _check_rows(profile)
-    _check_weights(profile)
-    constant = profile.target_moments.constant
-    if constant.size and constant.all():
-        value = float(profile.target_mean[0])
-        raise ConstantTargetError(
-            f"the target is constant: {value:.6g} in all rows of positive weight, out of "
-            f"{profile.kept}; there is nothing to learn"
-        )
+    if profile.weight_negative:
+        affected = named_counts([("the sample weights", profile.weight_negative)])
+        raise InvalidParameterError(f"negative values in {affected}; weights must be ≥ 0")
 
 
 def _check_missing(profile: Profile, missing: str) -> None:
@@ -87,16 +110,6 @@ def _check_rows(profile: Profile) -> None:
         affected = _columns_with_missing(profile)
         message += f": {dropped} of {profile.rows} were dropped, missing {affected}"
     raise EmptyDataError(f"{message}; at least two are needed")
-
-
-def _check_weights(profile: Profile) -> None:
-    if profile.weight_negative:
-        affected = named_counts([("the sample weights", profile.weight_negative)])
-        raise InvalidParameterError(f"negative values in {affected}; weights must be ≥ 0")
-    if not profile.weight_sum > 0:
-        raise InvalidParameterError(
-            "all sample weights are zero; at least two rows need one above 0"
-        )
 
 
 def _columns_with_missing(profile: Profile) -> str:

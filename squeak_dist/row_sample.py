@@ -83,7 +83,7 @@ def sample_table(
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, 0, partition)))
     priorities = rng.random(len(keep))
     rows = np.flatnonzero(keep)
-    rows = rows[_smallest(priorities[rows], size)]
+    rows = rows[smallest(priorities[rows], size)]
     return RowSample(
         columns=tuple(_plain_values(column, rows) for column in columns),
         labels=tuple(table.features.columns),
@@ -94,7 +94,7 @@ def sample_table(
     )
 
 
-def _smallest(priorities: Float64Array, size: int) -> IntArray:
+def smallest(priorities: Float64Array, size: int) -> IntArray:
     """Return the positions of the smallest priorities, ascending."""
     positions = np.arange(len(priorities))
     if size < len(priorities):
@@ -114,7 +114,7 @@ def merge_samples(
 ) -> RowSample:
     """Return the ``size`` rows of the smallest priorities of all, as columns of ``kinds``."""
     priorities = np.concatenate([sample.priorities for sample in samples])
-    rows = _smallest(priorities, size)
+    rows = smallest(priorities, size)
     weights = [sample.weights for sample in samples if sample.weights is not None]
     return RowSample(
         columns=tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -491,6 +493,31 @@ def test_tables_to_predict(model, error, message, change):
 )
 def test_rows_to_predict(model, error, message, rows):
     assert_raises(error, message, lambda: model.predict(rows))
+
+
+@pytest.mark.parametrize(
+    "kernel", ["rbf", "matern", "laplacian", "polynomial", "linear", "cosine"]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_far_beyond_the_fit_have_numbers_or_an_error(kernel, dtype):
+    """Never NaN, and no warning of NumPy."""
+    table = F[["a", "b", "y"]]
+    options = {"kernel": kernel, "dtype": dtype, "max_dictionary": 20}
+    model = fit(table, target="y", **options)
+    classifier = squeak_dist.SqueakClassifier(**options).fit(table[["a", "b"]], table.y > 0)
+    uses = (model.predict, lambda rows: model.predict(rows, return_std=True), model.novelty,
+            classifier.predict_proba, classifier.predict)  # fmt: skip
+    for power in (12, 19, 25, 37, 160, 300):
+        rows = pd.DataFrame({"a": [10.0**power, -(10.0**power)], "b": [0, 10.0**power]})
+        for use in uses:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                try:
+                    found = use(rows)
+                except InfiniteValuesError as error:
+                    assert "overflow" in str(error) or "too large" in str(error)  # noqa: PT017
+                else:
+                    assert np.isfinite(np.asarray(found, float)).all()
 
 
 def test_text_where_numbers_were_is_found_in_object_columns_too(model):

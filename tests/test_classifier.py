@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import pickle
@@ -84,7 +85,7 @@ EXPECTED_FAILURES = {
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
     xfail_strict=True,
 )
-def test_the_checks_of_scikit_learn(estimator, check):
+def test_estimator_checks(estimator, check):
     check(estimator)
 
 
@@ -587,11 +588,48 @@ def test_a_grid_of_xarray():
     )
     model = SqueakClassifier(**FEW).fit(grid, target="kind")
     assert model.score(grid) > 0.95
-    with pytest.raises(ColumnTypeError, match="to_dask_dataframe"):
-        model.predict(grid)
-    assert model.predict(grid.to_dask_dataframe()).compute().mean() == pytest.approx(
-        inside.mean(), abs=0.05
-    )
+    table = grid.to_dataframe().reset_index()
+    for wanted in (grid, grid.chunk(t=7, u=11)):
+        labels = model.predict(wanted)
+        assert (labels.dims, labels.name, labels.dtype) == (("t", "u"), "kind", bool)
+        assert (labels.chunks is None) == (wanted.chunks == {})
+        np.testing.assert_array_equal(np.asarray(labels).ravel(), model.predict(table))
+        odds = model.decision_function(wanted)
+        assert odds.dims == ("t", "u")
+        np.testing.assert_array_equal(odds > 0, labels)
+        shares = model.predict_proba(wanted)
+        assert shares.dims == ("t", "u", "class")
+        assert shares["class"].values.tolist() == [False, True]
+        np.testing.assert_allclose(
+            np.asarray(shares).reshape(-1, 2), model.predict_proba(table), rtol=1e-4, atol=1e-7
+        )
+        np.testing.assert_array_equal(shares.sel({"class": True}) > 0.5, labels)
+
+
+def test_a_grid_of_text_labels_with_holes():
+    xr = pytest.importorskip("xarray")
+    t, u = np.linspace(-2, 2, 20), np.linspace(-2, 2, 30)
+    radius = t[:, None] ** 2 + u**2
+    kind = np.array(WORDS, dtype=object)[np.digitize(radius, [1.0, 3.0])]
+    wet = np.where(t[:, None] > -1.5, np.add.outer(t, u), np.nan)
+    grid = xr.Dataset({"wet": (("t", "u"), wet), "kind": (("t", "u"), kind)}, {"t": t, "u": u})
+    model = SqueakClassifier(missing="drop", **FEW).fit(grid, target="kind")
+    for wanted in (grid, grid.chunk(t=8)):
+        labels = model.predict(wanted).compute()
+        assert pd.isna(labels.values[np.isnan(wet)]).all()
+        assert np.mean(labels.values[~np.isnan(wet)] == kind[~np.isnan(wet)]) > 0.9
+        assert model.decision_function(wanted).sizes == {"t": 20, "u": 30, "class": 3}
+
+
+def test_data_arrays_of_rows():
+    xr = pytest.importorskip("xarray")
+    X, codes = made(200)
+    rows = xr.DataArray(X.to_numpy(), dims=("row", "name"), coords={"row": np.arange(200) + 5})
+    model = SqueakClassifier(**FEW).fit(rows, codes)
+    labels = model.predict(rows)
+    assert (labels.dims, int(labels.row[0])) == (("row",), 5)
+    np.testing.assert_array_equal(labels, model.predict(X.to_numpy()))
+    assert model.predict_proba(rows.chunk(row=50)).dims == ("row", "class")
 
 
 def test_an_error_of_a_partition_comes_through():
@@ -657,25 +695,41 @@ def test_the_plain_executor_gives_the_same_bits():
     "copied",
     [
         lambda model, path: pickle.loads(pickle.dumps(model)),
+        lambda model, path: copy.deepcopy(model),
         lambda model, path: joblib.load(joblib.dump(model, path / "model.joblib")[0]),
+        lambda model, path: (model.save(path / "m.zarr"), squeak_dist.load(path / "m.zarr"))[1],
         lambda model, path: (model.save(path / "m.zip"), squeak_dist.load(path / "m.zip"))[1],
     ],
-    ids=["pickle", "joblib", "zip"],
+    ids=["pickle", "copy", "joblib", "zarr", "zip"],
 )
 def test_a_copy_predicts_the_same_bits(fitted, tmp_path, copied):
     model, X, _ = fitted
-    copy = copied(model, tmp_path)
-    assert copy.predict_proba(X).tobytes() == model.predict_proba(X).tobytes()
-    np.testing.assert_array_equal(copy.classes_, model.classes_)
-    assert copy.classes_.dtype == model.classes_.dtype
-    assert copy.report_ == model.report_
+    again = copied(model, tmp_path)
+    assert again.predict_proba(X).tobytes() == model.predict_proba(X).tobytes()
+    np.testing.assert_array_equal(again.classes_, model.classes_)
+    assert again.classes_.dtype == model.classes_.dtype
+    assert again.report_ == model.report_
+    assert again.get_params() == model.get_params()
 
 
 def test_a_loaded_classifier_fits_again(tmp_path):
     X, codes = made(200)
     model = SqueakClassifier(class_weight={1: 2.0}, mu=0.1, gamma=0.5, length_scale=1.5)
     model.fit(X, codes).save(tmp_path / "m.zarr")
-    again = clone(squeak_dist.load(tmp_path / "m.zarr")).fit(X, codes)
+    loaded = squeak_dist.load(tmp_path / "m.zarr")
+    assert loaded.get_params() == model.get_params()
+    again = clone(loaded).fit(X, codes)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("weight", ["balanced", {"low": 3.0, "mid": 0.5}])
+def test_a_loaded_classifier_keeps_its_parameters(tmp_path, weight):
+    X, codes = made(200)
+    model = SqueakClassifier(class_weight=weight, random_state=None, **FEW)
+    model.fit(X, np.array(WORDS)[codes]).save(tmp_path / "m.zarr")
+    loaded = squeak_dist.load(tmp_path / "m.zarr")
+    assert loaded.class_weight == weight
+    again = clone(loaded).fit(X, np.array(WORDS)[codes])
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 

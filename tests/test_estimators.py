@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 import warnings
+from dataclasses import replace
+from fractions import Fraction
 
 import dask.dataframe as dd
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from sklearn.base import clone, is_regressor
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import squeak_dist
@@ -26,6 +30,7 @@ from squeak_dist import SqueakRegressor
 from squeak_dist.errors import GammaRaised, SqueakError
 from squeak_dist.kernels import RBF, Matern
 from squeak_dist.stages import FitParameters
+from squeak_dist.store import save_model
 
 FEATURES = ["a", "b", "c"]
 
@@ -74,7 +79,7 @@ EXPECTED_FAILURES = {
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
     xfail_strict=True,
 )
-def test_the_checks_of_scikit_learn(estimator, check):
+def test_estimator_checks(estimator, check):
     check(estimator)
 
 
@@ -234,19 +239,21 @@ def test_before_the_fit(use, frame):
     "copied",
     [
         lambda model, path: pickle.loads(pickle.dumps(model)),
+        lambda model, path: copy.deepcopy(model),
         lambda model, path: joblib.load(joblib.dump(model, path / "model.joblib")[0]),
         lambda model, path: (model.save(path / "m.zarr"), squeak_dist.load(path / "m.zarr"))[1],
         lambda model, path: (model.save(path / "m.zip"), squeak_dist.load(path / "m.zip"))[1],
     ],
-    ids=["pickle", "joblib", "zarr", "zip"],
+    ids=["pickle", "copy", "joblib", "zarr", "zip"],
 )
 def test_a_copy_predicts_the_same_bits(fitted, frame, tmp_path, copied):
-    copy = copied(fitted, tmp_path)
-    assert copy.predict(frame).tobytes() == fitted.predict(frame).tobytes()
-    assert copy.predict(frame[FEATURES].to_numpy()).tobytes() == fitted.predict(frame).tobytes()
-    assert copy.report_ == fitted.report_
-    assert (copy.mu_, copy.gamma_, copy.kernel_) == (fitted.mu_, fitted.gamma_, fitted.kernel_)
-    assert list(copy.feature_names_in_) == FEATURES
+    again = copied(fitted, tmp_path)
+    assert again.predict(frame).tobytes() == fitted.predict(frame).tobytes()
+    assert again.predict(frame[FEATURES].to_numpy()).tobytes() == fitted.predict(frame).tobytes()
+    assert again.report_ == fitted.report_
+    assert again.get_params() == fitted.get_params()
+    assert (again.mu_, again.gamma_, again.kernel_) == (fitted.mu_, fitted.gamma_, fitted.kernel_)
+    assert list(again.feature_names_in_) == FEATURES
 
 
 def test_a_loaded_model_fits_again_with_its_parameters(frame, tmp_path):
@@ -256,9 +263,40 @@ def test_a_loaded_model_fits_again_with_its_parameters(frame, tmp_path):
     ).fit(frame, target="y")  # fmt: skip
     model.save(tmp_path / "m.zarr")
     loaded = squeak_dist.load(tmp_path / "m.zarr")
-    assert loaded.get_params()["kernel"] == Matern(2.0)
+    assert loaded.get_params() == model.get_params()
+    assert loaded.kernel_ == Matern(2.0)
     again = clone(loaded).fit(frame, target="y")
     np.testing.assert_array_equal(again.dual_coef_, model.dual_coef_)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_dictionary": 40, "solver": "cg", "fan_in": 3, "qbar": np.int64(12)},
+        {"length_scale": (1.0, np.float64(2.0), 3), "qbar": 8, "linear_part": np.bool_(False)},
+        {"kernel": RBF(2.0), "mu": 0.1},
+        {"random_state": np.random.RandomState(3), "max_dictionary": 50},
+        {"epsilon": Fraction(1, 4), "on_overrun": "stop", "max_dictionary": 300},
+    ],
+)
+def test_a_loaded_model_fits_the_same_bits_again(frame, tmp_path, settings):
+    """Also where parameters were "auto", or the seed was drawn."""
+    model = SqueakRegressor(**settings).fit(frame, target="y")
+    model.save(tmp_path / "m.zarr")
+    loaded = squeak_dist.load(tmp_path / "m.zarr")
+    again = clone(loaded).fit(frame, target="y")
+    assert again.predict(frame).tobytes() == model.predict(frame).tobytes()
+    assert again.get_params() == loaded.get_params()
+    for name in {"mu", "gamma", "max_dictionary", "solver", "qbar"}:
+        assert loaded.get_params()[name] == model.get_params()[name]
+
+
+def test_a_store_without_parameters_has_the_values_chosen(fitted, frame, tmp_path):
+    report = {k: v for k, v in fitted.report_.items() if k != "parameters"}
+    save_model(replace(fitted.model_, report=report), tmp_path / "m.zarr")
+    loaded = squeak_dist.load(tmp_path / "m.zarr")
+    assert (loaded.mu, loaded.gamma, loaded.kernel) == (fitted.mu_, fitted.gamma_, fitted.kernel_)
+    assert loaded.predict(frame).tobytes() == fitted.predict(frame).tobytes()
 
 
 def test_an_existing_model_is_kept_on_request(fitted, tmp_path):
@@ -315,6 +353,36 @@ def test_in_a_grid_search(X, y):
         for gamma in (0.1, 1.0, 100.0)
     ]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_routing_of_sample_weight(X, y):
+    """Through a pipeline, a search and the score; and by ``partial_fit``."""
+    weights = np.where(np.arange(len(y)) % 2, 1.0, 0.0)
+    spoiled = np.where(weights > 0, y, 1e3)
+    with sklearn.config_context(enable_metadata_routing=True):
+        step = SqueakRegressor(max_dictionary=80).set_fit_request(sample_weight=True)
+        step.set_score_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        pipeline = make_pipeline(scaler, step).fit(X, spoiled, sample_weight=weights)
+        assert np.all(pipeline[-1].component_indices_ % 2 == 1)
+        search = GridSearchCV(
+            make_pipeline(scaler, step), {"squeakregressor__mu": [0.1, 1e6]}, cv=3
+        ).fit(X, spoiled, sample_weight=weights)
+        assert search.best_params_ == {"squeakregressor__mu": 0.1}
+        assert search.best_score_ > 0.7  # rows of weight 0 count in no score
+        assert "sample_weight" in step.get_metadata_routing().partial_fit.requests
+
+
+def test_in_a_column_transformer(frame):
+    table = frame.assign(kind=np.where(frame["a"] > 0, "up", "down"))
+    columns = ColumnTransformer(
+        [("numbers", StandardScaler(), FEATURES), ("kinds", OneHotEncoder(sparse_output=False),
+         ["kind"])], verbose_feature_names_out=False,
+    ).set_output(transform="pandas")  # fmt: skip
+    pipeline = make_pipeline(columns, SqueakRegressor(max_dictionary=80)).fit(table, table["y"])
+    assert list(pipeline[-1].feature_names_in_) == [*FEATURES, "kind_down", "kind_up"]
+    assert pipeline.score(table, table["y"]) > 0.9
+    assert type(pipeline.predict(table)) is np.ndarray
 
 
 def test_in_other_meta_estimators(X, y):

@@ -396,3 +396,15 @@ def test_a_user_kernel_writes_into_the_buffer():
     X, Y = rows(4), rows(3)
     assert kernel_block(Quadratic(), X, Y, out) is out
     assert_array_equal(out, Quadratic()(X, Y))
+
+
+@pytest.mark.parametrize("kernel", [RBF(2.0), Matern(2.0, 0.5), Matern(2.0), Matern(2.0, 2.5)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_whose_squares_overflow_are_far_away(kernel, dtype):
+    """Where 0 · ∞ would be NaN."""
+    Y = np.array([[-0.5, 1.0], [0.0, 3.0]], dtype)
+    far = np.finfo(dtype).max ** np.array([0.45, 0.5, 0.55, 0.9])
+    X = np.concatenate([np.outer(far, [1, 0]), np.outer(far, [-1, 1])]).astype(dtype)
+    with np.errstate(all="raise", under="ignore"):
+        assert not kernel(X, Y).any()
+        np.testing.assert_array_equal(kernel(Y, X), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -540,8 +541,9 @@ def test_projected_bytes_follow_the_dictionary_not_the_rows():
     X, y = made(3000)
     plan = plan_of(X, y, parts=10)
 
-    def projected(rows=300, **settings):
-        return projected_bytes(plan, FitParameters(**settings), rows, 1)
+    def projected(rows=(300,) * 10, **settings):
+        cut = replace(plan, partition_rows=rows)
+        return projected_bytes(cut, FitParameters(**settings), 1)
 
     small, explanation = projected(max_dictionary=1000)
     assert "1,000 rows" in explanation
@@ -551,5 +553,10 @@ def test_projected_bytes_follow_the_dictionary_not_the_rows():
     wide, _ = projected(max_dictionary=1000, fan_in=4)
     assert 3.5 < wide / small < 4.5
     assert projected(max_dictionary=None)[0] == projected(max_dictionary=3000)[0]
-    with_rows, _ = projected(rows=10**7, max_dictionary=1000)
+    with_rows, text = projected(rows=(10**7,) * 3, max_dictionary=1000)
     assert with_rows - small > 10**7 * 8
+    assert "repartition" not in text
+    giant, text = projected(rows=(10,) * 20 + (10**7,) + (10,) * 30, max_dictionary=1000)
+    assert giant == with_rows
+    assert "10,000,000 rows × 3 encoded columns; partition 20, counted from 0," in text
+    assert "median of 51 has 10: cut it, e.g. with X.repartition(" in text

@@ -30,7 +30,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import squeak_dist
 from squeak_dist import RBF, Polynomial, SqueakPCA, SqueakRegressor, SqueakTransformer
-from squeak_dist.distributed.features import transform_rows
 from squeak_dist.errors import (
     ColumnsDropped,
     ColumnTypeError,
@@ -369,9 +368,33 @@ def test_tables_of_xarray(fitted, frame, X):
     rows = xarray.DataArray(X, dims=("row", "column"))
     Z = SqueakTransformer(max_dictionary=40).fit(rows).transform(rows)
     np.testing.assert_array_equal(np.asarray(Z), fitted.transform(frame))
-    for use in (SqueakTransformer().fit, fitted.transform):
-        with pytest.raises(ColumnTypeError, match="to_dask_dataframe"):
-            use(frame.to_xarray())
+    assert Z.dims == ("row", "feature")
+    assert list(Z["feature"].values) == list(fitted.get_feature_names_out())
+
+
+@each
+def test_grids_of_xarray(cls):
+    xarray = pytest.importorskip("xarray")
+    t, u = np.linspace(-2, 2, 12), np.linspace(0, 5, 15)
+    heat = np.sin(np.add.outer(t, u))
+    grid = xarray.Dataset({"heat": (("t", "u"), heat)}, {"t": t, "u": u})
+    table = grid.to_dataframe().reset_index()
+    model = cls(max_dictionary=40).set_output(transform="pandas").fit(grid)
+    assert set(model.feature_names_in_) == {"t", "u", "heat"}
+    expected = cls(max_dictionary=40).fit(table[list(model.feature_names_in_)]).transform(table)
+    for wanted in (grid, grid.chunk(t=5, u=15), grid.heat):
+        Z = model.transform(wanted)
+        assert Z.dims == ("t", "u", "feature")
+        assert Z.dtype == np.float32
+        assert list(Z["feature"].values) == list(model.get_feature_names_out())
+        np.testing.assert_allclose(
+            np.asarray(Z).reshape(len(table), -1), expected, rtol=0, atol=1e-5
+        )
+    flat = cls(max_dictionary=20).fit(grid, features=["t"])
+    assert flat.transform(grid).dims == ("t", "feature")
+    apart = grid.assign(edges=(("t", "edge"), np.zeros((12, 2))))
+    with pytest.raises(DataError, match=r"no variable has all of the dimensions.*features="):
+        cls().fit(apart)
 
 
 def test_a_column_left_out_of_the_fit_is_not_asked_for(frame):
@@ -502,7 +525,9 @@ def test_a_loaded_model_fits_again_with_its_parameters(cls, frame, tmp_path):
         approximation="regularized", random_state=3, dtype="float64",
     ).fit(frame)  # fmt: skip
     model.save(tmp_path / "m.zarr")
-    again = clone(squeak_dist.load(tmp_path / "m.zarr")).fit(frame)
+    loaded = squeak_dist.load(tmp_path / "m.zarr")
+    assert loaded.get_params() == model.get_params()
+    again = clone(loaded).fit(frame)
     np.testing.assert_array_equal(again.transform(frame), model.transform(frame))
 
 
@@ -550,19 +575,22 @@ def test_in_a_grid_search(X):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
-def test_in_a_column_transformer(frame):
+@each
+def test_in_a_column_transformer(cls, frame):
     table = frame.assign(d=1.0)
     columns = ColumnTransformer(
-        [("map", SqueakTransformer(max_dictionary=20), ["a", "b"]), ("rest", "passthrough", ["d"])]
+        [("map", cls(max_dictionary=20), ["a", "b"]), ("rest", "passthrough", ["d"])]
     ).set_output(transform="pandas")
     out = columns.fit_transform(table)
     assert isinstance(out, pd.DataFrame)
-    assert out.columns[0] == "map__squeaktransformer0"
+    assert out.columns[0] == f"map__{cls.__name__.lower()}0"
     assert out.columns[-1] == "rest__d"
     assert out.index.equals(table.index)
 
 
-def test_set_output_changes_the_container_and_nothing_else(fitted, frame):
+@each
+def test_set_output_changes_the_container_and_nothing_else(cls, frame):
+    fitted = cls(max_dictionary=40).fit(frame)
     model = copy.deepcopy(fitted)
     table = frame.set_index(np.arange(300) + 7)
     plain = model.transform(table)
@@ -597,4 +625,6 @@ def test_examples_of_the_docstrings(module):
 
 
 def test_rows_in_memory_are_those_of_the_model(fitted, frame):
-    np.testing.assert_array_equal(transform_rows(fitted.model_, frame), fitted.transform(frame))
+    model = fitted.model_
+    encoded, _ = model.encoding.encode(frame)
+    np.testing.assert_array_equal(model.transform_encoded(encoded), fitted.transform(frame))

@@ -11,6 +11,7 @@ from squeak_dist.distributed.class_predictions import (
     predict_probabilities,
 )
 from squeak_dist.distributed.class_scores import ClassEvaluation, ClassScore, evaluate_classes
+from squeak_dist.distributed.class_sources import class_source, given_class_source
 from squeak_dist.distributed.executor import (
     DaskExecutor,
     active_client,
@@ -20,24 +21,22 @@ from squeak_dist.distributed.executor import (
     forecast_source,
 )
 from squeak_dist.distributed.features import (
+    extend_components_source,
+    extend_features_source,
     fit_components_source,
     fit_features_source,
-    is_lazy,
+    has_own_container,
     transform_collection,
 )
-from squeak_dist.distributed.labels import Labelled, class_source, labelled
+from squeak_dist.distributed.fitted_input import as_fitted, target_labels
+from squeak_dist.distributed.labels import Labelled, labelled
 from squeak_dist.distributed.predictions import (
-    RowOutput,
-    as_fitted,
     deviation_collection,
-    map_rows,
     novelty_collection,
     predict_collection,
-    predict_frame,
-    predict_rows,
-    target_labels,
     write_dual_weights,
 )
+from squeak_dist.distributed.row_outputs import RowOutput, map_rows
 from squeak_dist.distributed.samples import sample_source
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
 from squeak_dist.distributed.sources import (
@@ -67,21 +66,22 @@ __all__ = [
     "deviation_collection",
     "evaluate_classes",
     "evaluate_source",
+    "extend_components_source",
+    "extend_features_source",
     "extend_source",
     "fit_components_source",
     "fit_features_source",
     "fit_source",
     "forecast_source",
-    "is_lazy",
+    "given_class_source",
+    "has_own_container",
     "labelled",
     "map_rows",
     "novelty_collection",
     "predict_collection",
-    "predict_frame",
     "predict_labels",
     "predict_log_odds",
     "predict_probabilities",
-    "predict_rows",
     "read_features",
     "read_parquet",
     "read_source",

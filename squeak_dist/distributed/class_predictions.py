@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import dask.array as da
-import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-from dask.delayed import delayed
 from scipy.special import log_softmax, softmax
 
-from squeak_dist._typing import Float64Array
+from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.classes import Classes
-from squeak_dist.distributed.grids import is_data_array, is_dataset
-from squeak_dist.distributed.predictions import predict_collection
-from squeak_dist.errors import ColumnTypeError
+from squeak_dist.distributed.row_outputs import RowOutput, check_finite, map_rows
 from squeak_dist.model import FittedModel
 
-_Rule = Callable[[Classes, Float64Array, bool], npt.NDArray[Any]]
+_AXIS = "class"
 
 
 def predict_labels(model: FittedModel, X: Any) -> Any:
@@ -31,19 +24,24 @@ def predict_labels(model: FittedModel, X: Any) -> Any:
     model : FittedModel
         Of classes.
     X : collection
-        As for :func:`~squeak_dist.distributed.predictions.predict_collection`.
+        As for :func:`~squeak_dist.distributed.row_outputs.map_rows`.
 
     Returns
     -------
-    Dask Series or array, or ndarray
+    Dask Series or array, xarray DataArray, or ndarray
         Shape (n,), of the type that the labels of the fit had. A row that
         ``missing="drop"`` leaves out has no label: NA in a frame, None in an array.
     """
-    assert model.classes is not None
-    classes, outputs = model.classes, predict_collection(model, X)
-    dtype = classes.column_dtype(holes=_holes(model))
-    column = pd.Series([], dtype=dtype, name=classes.target)
-    return _mapped(model, outputs, _labels, column, width=None)
+    classes, holes = _classes(model), _holes(model)
+    output = RowOutput(
+        (classes.target,),
+        True,
+        _labels,
+        dtype=classes.decoded(np.array([0]), holes=holes).dtype,
+        hole=None,
+        column_dtype=classes.column_dtype(holes=holes),
+    )
+    return map_rows(model, X, output)
 
 
 def predict_log_odds(model: FittedModel, X: Any) -> Any:
@@ -51,12 +49,10 @@ def predict_log_odds(model: FittedModel, X: Any) -> Any:
 
     The parameters are those of :func:`predict_labels`.
     """
-    assert model.classes is not None
-    classes, outputs = model.classes, predict_collection(model, X)
+    classes = _classes(model)
     if len(classes) == 2:
-        column = pd.Series([], dtype=np.float64, name=classes.target)
-        return _mapped(model, outputs, _odds, column, width=None)
-    return _mapped(model, outputs, _odds, _columns(classes), width=len(classes))
+        return map_rows(model, X, RowOutput((classes.target,), True, _difference))
+    return map_rows(model, X, RowOutput(classes.labels, False, _log_odds, axis=_AXIS))
 
 
 def predict_probabilities(model: FittedModel, X: Any, *, logarithm: bool = False) -> Any:
@@ -69,77 +65,40 @@ def predict_probabilities(model: FittedModel, X: Any, *, logarithm: bool = False
     logarithm : bool, default False
         Return natural logarithms.
     """
+    compute = _log_shares if logarithm else _shares
+    return map_rows(model, X, RowOutput(_classes(model).labels, False, compute, axis=_AXIS))
+
+
+def _classes(model: FittedModel) -> Classes:
     assert model.classes is not None
-    rule = _log_shares if logarithm else _shares
-    classes, outputs = model.classes, predict_collection(model, X)
-    return _mapped(model, outputs, rule, _columns(classes), width=len(classes))
-
-
-def _columns(classes: Classes) -> pd.DataFrame:
-    empty = pd.DataFrame({i: pd.Series(dtype=np.float64) for i in range(len(classes))})
-    return empty.set_axis(pd.Index(list(classes.labels)), axis=1)
+    return model.classes
 
 
 def _holes(model: FittedModel) -> bool:
     return model.encoding.missing == "drop"
 
 
-def _labels(classes: Classes, outputs: Float64Array, holes: bool) -> npt.NDArray[Any]:
-    odds = classes.log_odds(outputs)
-    places = np.where(np.isnan(odds[:, 0]), -1, odds.argmax(axis=1))
-    return classes.decoded(places, holes=holes)
+def _log_odds(model: FittedModel, X: FloatArray) -> Float64Array:
+    outputs = model.predict_encoded(X)
+    check_finite(model, outputs)
+    return _classes(model).log_odds(outputs)
 
 
-def _odds(classes: Classes, outputs: Float64Array, holes: bool) -> Float64Array:
-    odds = classes.log_odds(outputs)
-    return odds[:, 1] - odds[:, 0] if len(classes) == 2 else odds
+def _labels(model: FittedModel, X: FloatArray) -> npt.NDArray[Any]:
+    places = _log_odds(model, X).argmax(axis=1)
+    return _classes(model).decoded(places, holes=_holes(model))[:, None]
 
 
-def _shares(classes: Classes, outputs: Float64Array, holes: bool) -> Float64Array:
-    shares: Float64Array = softmax(classes.log_odds(outputs), axis=1)
+def _difference(model: FittedModel, X: FloatArray) -> Float64Array:
+    odds = _log_odds(model, X)
+    return odds[:, 1:] - odds[:, :1]
+
+
+def _shares(model: FittedModel, X: FloatArray) -> Float64Array:
+    shares: Float64Array = softmax(_log_odds(model, X), axis=1)
     return shares
 
 
-def _log_shares(classes: Classes, outputs: Float64Array, holes: bool) -> Float64Array:
-    shares: Float64Array = log_softmax(classes.log_odds(outputs), axis=1)
+def _log_shares(model: FittedModel, X: FloatArray) -> Float64Array:
+    shares: Float64Array = log_softmax(_log_odds(model, X), axis=1)
     return shares
-
-
-def _mapped(model: FittedModel, outputs: Any, rule: _Rule, meta: Any, width: int | None) -> Any:
-    """Apply a rule to what the regression predicts, block by block where that is lazy."""
-    classes, holes = model.classes, _holes(model)
-    assert classes is not None
-    if is_dataset(outputs) or is_data_array(outputs):
-        raise ColumnTypeError(
-            "a classifier predicts frames and arrays; of an xarray Dataset take "
-            "X.to_dask_dataframe(), of a DataArray its values: X.data"
-        )
-    shared = delayed(classes, traverse=False)
-    if isinstance(outputs, (dd.Series, dd.DataFrame)):
-        frame: Any = outputs
-        return frame.map_partitions(_map_frame, shared, rule, holes, meta, meta=meta)
-    if not isinstance(outputs, da.Array):
-        return rule(classes, np.asarray(outputs), holes)
-    outputs = outputs.rechunk({1: -1}) if outputs.ndim == 2 else outputs
-    example = rule(classes, np.zeros((1, outputs.shape[1] if outputs.ndim == 2 else 1)), holes)
-    shape: dict[str, Any] = {"dtype": example.dtype, "meta": example[:0]}
-    if width is not None:
-        shape["chunks"] = (outputs.chunks[0], (width,))
-    if (width is None) != (outputs.ndim == 1):
-        shape["drop_axis" if width is None else "new_axis"] = 1
-    return da.map_blocks(_map_block, outputs, classes=shared, rule=rule, holes=holes, **shape)
-
-
-def _map_frame(
-    frame: pd.Series[Any] | pd.DataFrame, classes: Classes, rule: _Rule, holes: bool, meta: Any
-) -> Any:
-    values = rule(classes, frame.to_numpy(), holes)
-    if values.ndim == 2:
-        return pd.DataFrame(values, index=frame.index, columns=meta.columns)
-    return pd.Series(values, index=frame.index, dtype=meta.dtype, name=meta.name)
-
-
-def _map_block(
-    block: Float64Array, classes: Classes, rule: _Rule, holes: bool
-) -> npt.NDArray[Any]:
-    return rule(classes, block, holes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -23,7 +25,14 @@ from squeak_dist.distributed.failures import Guarded, value_of
 from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.on_ray import RAY, RayExecutor
 from squeak_dist.distributed.sources import Source
-from squeak_dist.errors import ClusterError, InsufficientMemoryError, SqueakError, StorageError
+from squeak_dist.errors import (
+    ClusterError,
+    InsufficientMemoryError,
+    LargeTable,
+    SqueakError,
+    StorageError,
+    warn_user,
+)
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
 from squeak_dist.progress import Progress, TaskListener, automatic_view
@@ -43,6 +52,9 @@ from squeak_dist.validation import check_memory, check_versions
 TOPIC = "squeak_dist-"  # what the topics of Dask's events begin with: one per fit
 _KEY = "squeak"  # what the keys of a fit's tasks begin with
 _REMOTE = ("aiohttp", "azure", "botocore", "gcsfs", "google")  # errors that are no OSError
+_LARGE_TABLE = 256 << 20  # bytes in memory that are better read by the workers
+_WARNED_SIZE = "distributed.admin.large-graph-warning-threshold"
+_ANY_SIZE = threading.Lock()  # Dask's configuration is that of all threads
 _WORKER_TIMEOUT = 30  # seconds that a fit waits for the first worker
 
 
@@ -104,6 +116,24 @@ class DaskExecutor:
             with single_blas_thread(), _local_progress(self._progress, stage, calls):
                 (value,) = dask.compute(handle)
             return value_of(value)
+
+    def tables(self, source: Source) -> Sequence[Any]:
+        """Return the tables of a source; rows in memory are sent to the cluster, once.
+
+        Each partition is the argument of a task, which the scheduler keeps and so can run
+        again where a worker is lost; scattered rows would be lost with it.
+        """
+        if self._client is None or not source.nbytes:
+            return source.tables
+        if source.nbytes > _LARGE_TABLE:
+            warn_user(
+                f"{source.nbytes / 2**20:,.0f} MiB of rows in memory go through the Dask "
+                f"scheduler, which keeps them until the work is done; write them to parquet and "
+                f"pass the path, so that the workers read them",
+                LargeTable,
+            )
+        with _ANY_SIZE, dask.config.set({_WARNED_SIZE: sys.maxsize}):  # it is said above
+            return [self._client.persist(table) for table in source.tables]
 
     def check_memory(self, needed: int, explanation: str) -> None:
         """Compare with the memory limit of each worker, or with this machine's."""
@@ -277,7 +307,7 @@ def active_client(client: Client | str | None) -> Iterator[Client | None]:
 @contextmanager
 def active_executor(
     client: Client | str | None, progress: Progress | bool | None = None
-) -> Iterator[Executor]:
+) -> Iterator[DaskExecutor | RayExecutor]:
     """Yield the executor to run on: Ray, the active client, or local threads.
 
     Parameters
@@ -381,8 +411,9 @@ def fit_source(
         After the profile, for what only the values show.
     """
     opened = None if checkpoint is None else open_for(source, parameters, checkpoint)
-    with active_executor(client, progress) as executor:
-        tables: Sequence[Any] = source.tables
+    with active_executor(client, progress) as chosen:
+        executor: Executor = chosen
+        tables = chosen.tables(source)
         if opened is not None:
             executor = checkpointing = CheckpointExecutor(executor, opened)
             tables = checkpointing.tables(tables)
@@ -414,7 +445,7 @@ def forecast_source(
     """
     with active_executor(client, progress) as executor:
         return forecast_fit(
-            executor, source.tables, parameters, n_outputs=len(source.schema.targets)
+            executor, executor.tables(source), parameters, n_outputs=len(source.schema.targets)
         )
 
 
@@ -425,6 +456,7 @@ def extend_source(
     *,
     client: Client | str | None = None,
     progress: Progress | bool | None = None,
+    classes: Classes | None = None,
 ) -> tuple[Stream, FittedModel]:
     """Pass the partitions of a source through a stream, one after the other.
 
@@ -432,16 +464,17 @@ def extend_source(
     ----------
     stream : Stream, optional
         So far.
-    source, parameters, client, progress
+    source, parameters, client, progress, classes
         As in :func:`fit_source`; so are the errors.
     """
     with active_executor(client, progress) as executor:
         return fit_stream(
             executor,
             stream,
-            source.tables,
+            executor.tables(source),
             parameters,
             target_names=source.target_names,
             single_output=source.single_output,
             unnamed_features=source.unnamed_features,
+            classes=classes,
         )

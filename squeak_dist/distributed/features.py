@@ -6,25 +6,24 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array as da
-import dask.dataframe as dd
-import numpy as np
-import pandas as pd
 from dask.base import is_dask_collection
-from dask.delayed import delayed
 from distributed import Client
 
 from squeak_dist._typing import FloatArray
 from squeak_dist.distributed.executor import active_executor
-from squeak_dist.distributed.grids import is_dataset
-from squeak_dist.distributed.predictions import as_fitted
-from squeak_dist.distributed.rows import as_rows
-from squeak_dist.distributed.sources import DATASET_HAS_NO_FEATURES, Source
-from squeak_dist.errors import ColumnTypeError
+from squeak_dist.distributed.grids import is_data_array, is_dataset
+from squeak_dist.distributed.row_outputs import RowOutput, map_rows
+from squeak_dist.distributed.sources import Source
 from squeak_dist.feature_model import ComponentModel, FeatureModel
-from squeak_dist.linalg import single_blas_thread
 from squeak_dist.progress import Progress
-from squeak_dist.stages import FitParameters, fit_components, fit_features
+from squeak_dist.stages import (
+    FitParameters,
+    Stream,
+    fit_components,
+    fit_components_stream,
+    fit_features,
+    fit_features_stream,
+)
 
 
 def fit_features_source(
@@ -56,7 +55,7 @@ def fit_features_source(
     """
     with active_executor(client, progress) as executor:
         return fit_features(
-            executor, source.tables, parameters, unnamed_features=source.unnamed_features
+            executor, executor.tables(source), parameters, unnamed_features=source.unnamed_features
         )
 
 
@@ -82,16 +81,73 @@ def fit_components_source(
     with active_executor(client, progress) as executor:
         return fit_components(
             executor,
-            source.tables,
+            executor.tables(source),
             parameters,
             n_components=n_components,
             unnamed_features=source.unnamed_features,
         )
 
 
-def is_lazy(X: Any) -> bool:
-    """Say whether features of X are a Dask collection."""
-    return isinstance(X, (str, os.PathLike)) or is_dask_collection(X)
+def extend_features_source(
+    stream: Stream | None,
+    source: Source,
+    parameters: FitParameters,
+    *,
+    client: Client | None = None,
+    progress: Progress | bool | None = None,
+) -> tuple[Stream, FeatureModel]:
+    """Pass the partitions of a source through a stream, for the features of its dictionary.
+
+    Parameters
+    ----------
+    stream : Stream, optional
+        So far.
+    source, parameters, client, progress
+        As in :func:`fit_features_source`; so are the errors.
+    """
+    with active_executor(client, progress) as executor:
+        return fit_features_stream(
+            executor,
+            stream,
+            executor.tables(source),
+            parameters,
+            unnamed_features=source.unnamed_features,
+        )
+
+
+def extend_components_source(
+    stream: Stream | None,
+    source: Source,
+    parameters: FitParameters,
+    *,
+    n_components: int | None,
+    client: Client | None = None,
+    progress: Progress | bool | None = None,
+) -> tuple[Stream, ComponentModel]:
+    """Pass the partitions of a source through a stream, for the components of all its rows.
+
+    Parameters
+    ----------
+    stream : Stream, optional
+        So far.
+    source, parameters, n_components, client, progress
+        As in :func:`fit_components_source`; so are the errors.
+    """
+    with active_executor(client, progress) as executor:
+        return fit_components_stream(
+            executor,
+            stream,
+            executor.tables(source),
+            parameters,
+            n_components=n_components,
+            unnamed_features=source.unnamed_features,
+        )
+
+
+def has_own_container(X: Any) -> bool:
+    """Say whether features of X are a Dask or xarray collection, as X is."""
+    paths = isinstance(X, (str, os.PathLike))
+    return paths or is_dask_collection(X) or is_dataset(X) or is_data_array(X)
 
 
 def transform_collection(model: FeatureModel, X: Any, names: Sequence[str]) -> Any:
@@ -101,58 +157,21 @@ def transform_collection(model: FeatureModel, X: Any, names: Sequence[str]) -> A
     ----------
     model : FeatureModel
         The model.
-    X : Dask or pandas DataFrame, Dask or numpy array, str or path
-        Columns of a frame are matched by name, those of an array by position.
+    X : collection
+        As in :func:`~squeak_dist.distributed.row_outputs.map_rows`; so are the errors.
     names : sequence of str
         What the columns of a frame of features are called.
 
     Returns
     -------
-    Dask DataFrame, Dask array, or ndarray
-        Of shape (n, n_outputs), in one chunk along the columns. Rows dropped by
-        ``missing="drop"`` are NaN.
-
-    Raises
-    ------
-    DataError, ColumnTypeError
-        For columns that do not match, before anything is read.
+    Dask DataFrame or array, xarray DataArray, or ndarray
+        Of shape (n, n_outputs), in one chunk along the columns; of xarray along a last
+        dimension ``feature``. Rows dropped by ``missing="drop"`` are NaN.
     """
-    if is_dataset(X):
-        raise ColumnTypeError(DATASET_HAS_NO_FEATURES)
-    X = as_fitted(model, X)
-    if isinstance(X, dd.DataFrame):
-        labels = list(model.encoding.used_labels)
-        meta = dict.fromkeys(names, model.encoding.dtype)
-        shared = delayed(model, traverse=False)
-        return X[labels].map_partitions(_transform_frame, shared, list(names), meta=meta)
-    if not isinstance(X, da.Array):
-        return transform_rows(model, X)
-    X = X.rechunk({1: -1})
-    return da.map_blocks(
-        _transform_block,
-        X,
-        model=delayed(model, traverse=False),
-        chunks=(X.chunks[0], (model.n_outputs,)),
-        dtype=model.encoding.dtype,
-        meta=np.empty((0, 0), model.encoding.dtype),
-    )
+    dtype = model.encoding.dtype
+    output = RowOutput(tuple(names), False, _features, dtype=dtype, axis="feature")
+    return map_rows(model, X, output)
 
 
-def transform_rows(model: FeatureModel, X: pd.DataFrame | np.ndarray[Any, Any]) -> FloatArray:
-    """Return the features of rows in memory, shape (n, n_outputs)."""
-    encoded, kept = model.encoding.encode(X)
-    with single_blas_thread():
-        features = model.transform_encoded(encoded)
-    if len(features) == len(kept):
-        return features
-    spread = np.full((len(kept), model.n_outputs), np.nan, features.dtype)
-    spread[kept] = features
-    return spread
-
-
-def _transform_frame(frame: pd.DataFrame, model: FeatureModel, names: list[str]) -> pd.DataFrame:
-    return pd.DataFrame(transform_rows(model, frame), index=frame.index, columns=names)
-
-
-def _transform_block(X: np.ndarray[Any, Any], model: FeatureModel) -> FloatArray:
-    return transform_rows(model, as_rows(X))
+def _features(model: FeatureModel, X: FloatArray) -> FloatArray:
+    return model.transform_encoded(X)

@@ -193,6 +193,37 @@ def training_frame(X: Any, target: Any, features: Sequence[Hashable] | None, wei
     return make_grid(X, [n for n in names_of(X) if n not in outside], dims).frame()
 
 
+def feature_frame(X: Any, features: Sequence[Hashable] | None, weight: Any) -> Any:
+    """Return a Dataset as the frame that a fit without a target cuts.
+
+    Parameters
+    ----------
+    X : xarray.Dataset
+        Has the variables.
+    features : list of labels, optional
+        Variables and coordinates; all by default. Rows are the points of their dimensions.
+    weight : label, optional
+        Variable of sample weights.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a variable is not there.
+    DataError
+        If none has all of the dimensions, and ``features`` does not say that they are meant.
+    """
+    names = [*(names_of(X) if features is None else features)]
+    names += [] if weight is None else [weight]
+    column_positions(names_of(X), names)
+    dims = _dims_of(X, names)
+    if features is None and not any(set(X[name].dims) == set(dims) for name in names):
+        raise DataError(
+            f"no variable has all of the dimensions {listing(map(repr, dims))}, so it cannot be "
+            f"said which points are rows; name the variables to learn from: features=[...]"
+        )
+    return make_grid(X, names, dims).frame()
+
+
 def names_of(X: Any) -> list[Hashable]:
     """Return the names that are columns: coordinates with a dimension, then variables."""
     return [*(name for name in X.coords if X[name].ndim and not _of_tuples(X[name])), *X.data_vars]
@@ -226,35 +257,30 @@ def make_grid(X: Any, names: Sequence[Hashable], dims: Any = None) -> Grid:
     return Grid(X[[*names, *index]].unify_chunks(), names, dims)
 
 
-def on_grid(grid: Grid, blocks: Sequence[Any], outputs: int) -> list[Any]:
-    """Return arrays of the shape of a grid, one per output.
+def on_grid(
+    grid: Grid, blocks: Sequence[Any], dtype: npt.DTypeLike, trailing: tuple[int, ...] = ()
+) -> Any:
+    """Return an array of the shape of a grid, and further dimensions.
 
     Parameters
     ----------
     grid : Grid
         Of B blocks.
     blocks : sequence of B arrays or Delayed
-        Predictions of shape (n,) or (n, outputs), in the order of the blocks.
-    outputs : int
-        Number of outputs.
+        Of shape (n, *trailing), in the order of the blocks.
+    dtype : dtype
+        Of them.
+    trailing : tuple of int, default ()
+        Lengths of the further dimensions.
     """
     if not grid.lazy:
-        shape = tuple(map(sum, grid.chunks))
-        return [_shaped(blocks[0], shape, output) for output in range(outputs)]
-    arrays = []
-    for output in range(outputs):
-        parts = np.empty(tuple(map(len, grid.chunks)), dtype=object)
-        for place, block in zip(grid.places, blocks, strict=True):
-            shape = grid.shape(place)
-            made = delayed(_shaped)(block, shape, output)
-            parts[place] = da.from_delayed(made, shape, np.float64)
-        arrays.append(da.block(parts.tolist()))
-    return arrays
-
-
-def _shaped(values: npt.NDArray[Any], shape: tuple[int, ...], output: int) -> npt.NDArray[Any]:
-    values = np.asarray(values)
-    return (values if values.ndim == 1 else values[:, output]).reshape(shape)
+        return np.reshape(blocks[0], (*map(sum, grid.chunks), *trailing))
+    first = (0,) * len(trailing)  # the further dimensions are not cut
+    parts = np.empty((*map(len, grid.chunks), *(1 for _ in trailing)), dtype=object)
+    for place, block in zip(grid.places, blocks, strict=True):
+        shape = (*grid.shape(place), *trailing)
+        parts[*place, *first] = da.from_delayed(delayed(np.reshape)(block, shape), shape, dtype)
+    return da.block(parts.tolist())
 
 
 def data_array(X: Any, values: Any, dims: Sequence[Hashable], name: Hashable) -> Any:

@@ -1,4 +1,4 @@
-"""Targets of labels: counted in one pass over their column, then cut as ±1 columns.
+"""Targets of labels: their column in any collection, as positions of classes.
 
 The column of labels is replaced by positions of classes inside its own collection, before
 it is cut: so whatever collection is fine for a target of numbers is fine for labels.
@@ -7,7 +7,7 @@ it is cut: so whatever collection is fine for a target of numbers is fine for la
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -16,30 +16,14 @@ import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
 from dask.delayed import delayed
-from distributed import Client
 
 from squeak_dist._typing import Float64Array
-from squeak_dist.classes import Classes, indicate
-from squeak_dist.distributed.executor import active_executor
-from squeak_dist.distributed.failures import Guarded
+from squeak_dist.classes import Classes
 from squeak_dist.distributed.grids import as_dataset, is_data_array, is_dataset
 from squeak_dist.distributed.rows import refuse_sparse
-from squeak_dist.distributed.schema import Source, other_targets
+from squeak_dist.distributed.schema import Source
 from squeak_dist.distributed.sources import gridded, opened, read_source
 from squeak_dist.errors import DataError, InvalidParameterError
-from squeak_dist.label_counts import (
-    LabelCounts,
-    class_weights,
-    count_labels,
-    make_classes,
-    merge_counts,
-)
-from squeak_dist.merge_tree import balanced_levels
-from squeak_dist.progress import Progress
-from squeak_dist.stages.executors import Executor, reduce_tree
-
-_FAN_IN = 8
-_COPIES = 3  # of the ±1 columns of a partition in one task
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +79,13 @@ class Labelled:
             X[self.target] = _codes(X[self.target], classes)
         elif isinstance(X, dd.DataFrame) and self._has_columns():
             X = self._needed()
-            X = X.map_partitions(_code_column, self.target, shared, meta=_meta(X, self.target))
+            X = X.map_partitions(
+                _code_column,
+                self.target,
+                shared,
+                meta=_meta(X, self.target),
+                enforce_metadata=False,  # to Dask a column called None is another one each time
+            )
         return read_source(
             X,
             y,
@@ -208,78 +198,3 @@ def _meta(X: Any, target: Hashable) -> pd.DataFrame:
     empty = pd.DataFrame({i: pd.Series(dtype=dtype) for i, dtype in enumerate(dtypes.values())})
     empty.columns = pd.Index(list(dtypes), tupleize_cols=False)
     return empty.set_index(index)
-
-
-def class_source(
-    found: Labelled,
-    class_weight: Any,
-    missing: str,
-    *,
-    client: Client | str | None = None,
-    progress: Progress | bool | None = None,
-) -> tuple[Source, Classes, Float64Array | None]:
-    """Count the labels, and cut the collection into partitions with ±1 columns.
-
-    Parameters
-    ----------
-    found : Labelled
-        The collection.
-    class_weight : None, "balanced" or mapping of label to float
-        Multiplied into the sample weights.
-    missing : {"raise", "impute", "drop"}
-        Whether rows without a label are an error.
-    client : distributed.Client, optional
-        The current client by default.
-    progress : callable or bool, optional
-        Called with (stage, tasks done, tasks in all); True: a view of its own.
-
-    Returns
-    -------
-    source : Source
-    classes : Classes
-    weights : ndarray of shape (K,) or None
-        Of the classes.
-
-    Raises
-    ------
-    DataError, ColumnTypeError
-        For labels that are no classes, or one class only.
-    VersionMismatchError, ClusterError, InsufficientMemoryError
-        As a fit.
-
-    Notes
-    -----
-    One pass over the column of labels: of parquet no other column is read.
-    """
-    with active_executor(client, progress) as executor:
-        counts = _counted(executor, found)
-        classes = make_classes(counts, found.name, found.column.dtype, missing)
-        needed = _COPIES * 8 * len(classes) * counts.largest
-        executor.check_memory(
-            needed, f"one column for each of {len(classes):,} classes in partitions of up to "
-            f"{counts.largest:,} rows"
-        )  # fmt: skip
-    weights = class_weights(class_weight, classes, counts)
-    return _indicated(found.source(classes), classes, weights), classes, weights
-
-
-def _counted(executor: Executor, found: Labelled) -> LabelCounts:
-    column, name = found.column, found.name
-    if not is_dask_collection(column):
-        return merge_counts([count_labels(column, name)])
-    parts = column.to_delayed()
-    leaves = [executor.call(count_labels, part, name) for part in np.ravel(parts)]
-    levels = balanced_levels(len(leaves), _FAN_IN)
-    root = reduce_tree(executor, leaves, levels, lambda nodes, level, index: (merge_counts, nodes))
-    return merge_counts([executor.gather("labels", root)])
-
-
-def _indicated(source: Source, classes: Classes, weights: Float64Array | None) -> Source:
-    shared, factors = delayed(classes, traverse=False), delayed(weights, traverse=False)
-    outputs = other_targets(classes.output_names, single=len(classes) == 2)
-    weight = source.schema.weight
-    schema = replace(
-        source.schema, targets=outputs.labels, target_names=outputs.names, weight=weight
-    )
-    tables = tuple(delayed(Guarded(indicate))(table, shared, factors) for table in source.tables)
-    return replace(source, tables=tables, schema=schema, single_output=outputs.single)

@@ -94,4 +94,5 @@ def _sliced_source(
     tables = tuple(
         delayed(Guarded(cut_table))(delayed(part, traverse=False), shared) for part in slices
     )
-    return Source(tables, schema, targets.single, unnamed_features, slices, dtypes)
+    nbytes = int(frame.memory_usage(index=False).sum())
+    return Source(tables, schema, targets.single, unnamed_features, slices, dtypes, nbytes)

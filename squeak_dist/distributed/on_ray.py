@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +20,7 @@ from dask.base import is_dask_collection
 
 from squeak_dist._version import __version__
 from squeak_dist.distributed.failures import value_of
+from squeak_dist.distributed.schema import Source
 from squeak_dist.errors import ClusterError, InsufficientMemoryError, VersionMismatchError
 
 RAY = "ray"  # what a user passes as client
@@ -69,6 +70,10 @@ class RayExecutor:
     def share(self, value: Any) -> Any:
         """Put a value into the object store."""
         return self._ray.put(value)
+
+    def tables(self, source: Source) -> Sequence[Any]:
+        """Return the tables of a source, each of which Ray stores once."""
+        return source.tables
 
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Return the handles: Ray keeps what they stand for, on disk where memory is short."""

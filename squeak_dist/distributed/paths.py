@@ -10,11 +10,13 @@ from typing import Any
 import dask.array as da
 import dask.dataframe as dd
 import fsspec
+import pyarrow.parquet as pq
 from dask.utils import natural_sort_key
 from fsspec.core import has_magic
 
 from squeak_dist.errors import DataError
 
+_PARQUET_FILES = (".parquet", ".parq", ".pq")
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _BLOCK_ROWS = 65_536  # small chunks of a zarr array share a partition up to this size
 
@@ -46,6 +48,8 @@ def read_parquet(
 ) -> Any:
     """Open a path or URL of parquet, or a list of them, as a Dask DataFrame.
 
+    A RangeIndex that has a name is left out: Dask would look for it among the columns.
+
     Raises
     ------
     DataError
@@ -54,7 +58,9 @@ def read_parquet(
     places = path if isinstance(path, list) else os.fspath(path)
     name = repr(places) if isinstance(places, str) else ", ".join(map(repr, places))
     try:
-        return dd.read_parquet(_files(places, storage_options), storage_options=storage_options)
+        files = _files(places, storage_options)
+        index = {"index": False} if _has_named_range(files, storage_options) else {}
+        return dd.read_parquet(files, storage_options=storage_options, **index)
     except FileNotFoundError as error:
         raise DataError(
             f"nothing found at {name}; expected a parquet file, a directory of them, "
@@ -66,6 +72,19 @@ def read_parquet(
             f"cannot read {name} as parquet: {why}. Open other files yourself, "
             f"e.g. dask.dataframe.read_csv(path), and pass the frame"
         ) from error
+
+
+def _has_named_range(places: Any, storage_options: Mapping[str, Any] | None) -> bool:
+    """Say whether the first file has, in words of pandas, a RangeIndex with a name."""
+    fs, _, found = fsspec.get_fs_token_paths(places, storage_options=storage_options)
+    files = [place for place in found if fs.isfile(place)] or [
+        name for place in found for name in fs.find(place) if name.endswith(_PARQUET_FILES)
+    ]
+    if not files:
+        return False
+    with fs.open(files[0]) as file:
+        known = pq.read_schema(file).pandas_metadata or {}
+    return any(isinstance(c, dict) and c.get("name") for c in known.get("index_columns", ()))
 
 
 def _files(places: str | list[str], storage_options: Mapping[str, Any] | None) -> Any:

@@ -36,6 +36,8 @@ class Source:
         data are the same. See :mod:`~squeak_dist.distributed.identity`.
     dtypes : mapping of label to dtype, optional
         Of the columns.
+    nbytes : int, default 0
+        What the tables carry in their graphs: rows in memory.
     """
 
     tables: tuple[Any, ...]
@@ -44,6 +46,7 @@ class Source:
     unnamed_features: bool
     origins: Sequence[Any] = ()
     dtypes: Mapping[Hashable, Any] = field(default_factory=dict)
+    nbytes: int = 0
 
     @property
     def target_names(self) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ def evaluate_source(
     """
     with active_executor(client) as executor:
         shared = executor.share(model.for_predictions())
-        leaves = [executor.call(_score_sums, shared, table) for table in source.tables]
+        leaves = [executor.call(_score_sums, shared, table) for table in executor.tables(source)]
         levels = balanced_levels(len(leaves), 8)
         root = reduce_tree(
             executor, leaves, levels, lambda nodes, level, index: (_merge_sums, nodes)

@@ -18,6 +18,7 @@ from squeak_dist.distributed.containers import as_collection, as_lazy
 from squeak_dist.distributed.frames import dask_frame_source
 from squeak_dist.distributed.grids import (
     as_dataset,
+    feature_frame,
     is_data_array,
     is_dataset,
     training_frame,
@@ -109,12 +110,6 @@ def read_source(
     return rows_source(X, y, sample_weight)
 
 
-DATASET_HAS_NO_FEATURES = (
-    "X is an xarray Dataset, whose features would not be one value per point; pass it as a table: "
-    "X.to_dataframe(), or lazily X.to_dask_dataframe()"
-)
-
-
 def read_features(
     X: Any,
     *,
@@ -136,7 +131,7 @@ def read_features(
     if is_data_array(X):
         X = X.data
     if is_dataset(X):
-        raise ColumnTypeError(DATASET_HAS_NO_FEATURES)
+        X = feature_frame(X, features, _weight_name(sample_weight))
     if features is not None and not hasattr(X, "columns"):
         raise InvalidParameterError(
             "an array has no column names: pass only the columns to learn from, without features="
@@ -197,12 +192,16 @@ def gridded(X: Any, y: Any, target: Any, features: Any, weight: Any) -> Any:
             "X is an xarray Dataset, so the target must be a variable of it: pass "
             "X.assign(name=y) and target='name'"
         )
+    return training_frame(X, target, features, _weight_name(weight))
+
+
+def _weight_name(weight: Any) -> Any:
     if not is_label(weight):
         raise ColumnTypeError(
             "X is an xarray Dataset, so sample_weight must name a variable of it; got "
             f"{type(weight).__name__}"
         )
-    return training_frame(X, target, features, weight)
+    return weight
 
 
 def _check_given_once(X: Any, y: Any, target: Any) -> None:

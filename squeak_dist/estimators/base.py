@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +22,7 @@ from squeak_dist.errors import InvalidParameterError, SqueakError
 from squeak_dist.inspection import dictionary_frame
 from squeak_dist.kernels import Kernel
 from squeak_dist.stages import FitParameters
-from squeak_dist.store import save_model
+from squeak_dist.store import save_model, to_plain
 
 
 class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
@@ -30,6 +32,7 @@ class NotFittedError(SqueakError, SklearnNotFittedError):  # type: ignore[misc]
 class SqueakEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose ``model_`` is a frozen value with a dictionary in it."""
 
+    model_: Any
     _own_parameters: ClassVar[tuple[str, ...]] = ()  # that FitParameters does not have
 
     @property
@@ -200,3 +203,39 @@ def adopt(estimator: SqueakEstimator, model: Any) -> None:
         estimator.feature_names_in_ = np.array(labels, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
+
+
+def adopt_fit(estimator: SqueakEstimator, model: Any) -> None:
+    """Make an estimator the face of the model that it has fitted, with its parameters in it."""
+    parameters = _plain_parameters(estimator, model.seed)
+    adopt(estimator, replace(model, report={**model.report, "parameters": parameters}))
+
+
+def _plain_parameters(estimator: SqueakEstimator, seed: int) -> dict[str, Any]:
+    """Return the parameters of a fit as JSON has them: the seed drawn, no kernel objects."""
+    given = estimator.get_params(deep=False) | {"random_state": seed}
+    if not isinstance(given["kernel"], str):
+        given["kernel"] = None
+    if isinstance(given.get("class_weight"), Mapping):
+        given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
+    whole = (numbers.Integral, np.bool_)
+    plain: dict[str, Any] = to_plain(
+        {
+            name: float(v) if isinstance(v, numbers.Real) and not isinstance(v, whole) else v
+            for name, v in given.items()
+        },
+        "parameters",
+    )
+    return plain
+
+
+def known_parameters(estimator: type[SqueakEstimator], model: Any) -> dict[str, Any]:
+    """Return what a model knows of the parameters of its fit; nothing in older stores."""
+    stored: Mapping[str, Any] = model.report.get("parameters", {})
+    own = estimator._get_param_names()
+    known = {name: value for name, value in stored.items() if name in own}
+    if not str(known.get("kernel") or "()").isidentifier():  # it was an object
+        known["kernel"] = model.kernel
+    if isinstance(known.get("class_weight"), list):
+        known["class_weight"] = dict(map(tuple, known["class_weight"]))
+    return known

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
 
+from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes
 from squeak_dist.distributed import (
     ClassEvaluation,
@@ -21,17 +23,21 @@ from squeak_dist.distributed import (
     as_fitted,
     class_source,
     evaluate_classes,
+    extend_source,
     fit_source,
+    given_class_source,
     labelled,
     predict_labels,
     predict_log_odds,
     predict_probabilities,
 )
-from squeak_dist.errors import ConstantTargetError, DataError
-from squeak_dist.estimators.base import adopt
+from squeak_dist.errors import ConstantTargetError, DataError, InvalidParameterError
+from squeak_dist.estimators.base import adopt_fit
 from squeak_dist.estimators.predictor import SqueakPredictor
+from squeak_dist.estimators.streams import forget_stream, go_on, open_stream
 from squeak_dist.kernels import Kernel
 from squeak_dist.label_counts import check_class_weight
+from squeak_dist.model import FittedModel
 from squeak_dist.samplers import Sampler
 from squeak_dist.stages import FitParameters
 
@@ -220,12 +226,79 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
                 classes=classes,
             )
         except ConstantTargetError as error:
-            raise DataError(
-                f"a classifier can't train when only one class is present: of the classes "
-                f"{classes.target!r} has, one alone is in rows of positive weight"
-            ) from error
-        given = {"class_weights": None if weights is None else weights.tolist()}
-        adopt(self, replace(model, report={**model.report, **given}))
+            raise _one_class(classes) from error
+        adopt_fit(self, _with_weights(model, weights))
+        forget_stream(self)
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        features: Sequence[Hashable] | None = None,
+        client: Client | str | None = None,
+        progress: Progress | None = None,
+    ) -> SqueakClassifier:
+        """Pass further rows through SQUEAK; the model is then that of all rows so far.
+
+        Parameters
+        ----------
+        X, y
+            As in :meth:`fit`; later calls need the same columns as the first.
+        classes : array of shape (K,), optional
+            All labels that will come. Needed by the first call, where two of them at
+            least must be present; those of an earlier :meth:`fit` are taken over.
+        sample_weight, target, features, client, progress
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        SqueakClassifier
+            self.
+
+        Raises
+        ------
+        InvalidParameterError
+            Where ``classes`` or parameters were changed since the first call, the first
+            call has no ``classes``, or ``class_weight="balanced"``.
+        DataError
+            For labels that are not among the classes, or other columns than those of the
+            first call.
+
+        Warns
+        -----
+        FitForgotten
+            After :meth:`fit` or a load, which keep no stream: it begins anew.
+
+        Notes
+        -----
+        As :meth:`SqueakRegressor.partial_fit <squeak_dist.SqueakRegressor.partial_fit>`;
+        probabilities are fitted anew after each call, on a uniform sample of all rows so
+        far.
+        """
+        parameters = self._parameters()
+        if isinstance(self.class_weight, str):
+            raise InvalidParameterError(
+                'class_weight="balanced" needs all labels at once, which partial_fit never has; '
+                "pass a dict of weights, e.g. from sklearn.utils.class_weight.compute_class_weight"
+            )
+        stream = open_stream(self, parameters)
+        _warn_of_column(y)
+        found = labelled(X, y, target=target, features=features, sample_weight=sample_weight)
+        continued = stream is not None or (classes is None and hasattr(self, "model_"))
+        source, known, weights = given_class_source(
+            found, classes, self.model_.classes if continued else None, self.class_weight
+        )
+        extend = partial(extend_source, client=client, progress=progress, classes=known)
+        try:
+            go_on(self, stream, source, parameters, extend)
+        except ConstantTargetError as error:
+            raise _one_class(known) from error
+        self.model_ = _with_weights(self.model_, weights)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -238,8 +311,9 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
 
         Returns
         -------
-        Dask Series or array, or ndarray
-            Shape (n,), of the type that the labels of the fit had.
+        Dask Series or array, xarray DataArray, or ndarray
+            Shape (n,), of the type that the labels of the fit had; of an xarray Dataset on its
+            grid.
 
         Raises
         ------
@@ -262,7 +336,8 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         -------
         Dask Series, DataFrame or array, or ndarray
             Of two classes log p₁/p₀, shape (n,): above 0 the second is predicted. Else one
-            column per class, (n, K), up to a constant per row.
+            column per class, (n, K), up to a constant per row; of an xarray Dataset they are
+            along a last dimension ``class``.
         """
         return predict_log_odds(self._fitted(), X)
 
@@ -277,7 +352,8 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         Returns
         -------
         Dask DataFrame or array, or ndarray
-            Shape (n, K), in the order of ``classes_``; the columns of a frame are labels.
+            Shape (n, K), in the order of ``classes_``; the columns of a frame are labels, and so
+            are the coordinates of the last dimension, ``class``, of xarray.
         """
         return predict_probabilities(self._fitted(), X)
 
@@ -356,6 +432,18 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             sample_weight=sample_weight,
         )
         return found.source(model.classes)
+
+
+def _with_weights(model: FittedModel, weights: Float64Array | None) -> FittedModel:
+    given = {"class_weights": None if weights is None else weights.tolist()}
+    return replace(model, report={**model.report, **given})
+
+
+def _one_class(classes: Classes) -> DataError:
+    return DataError(
+        f"a classifier can't train when only one class is present: of the classes "
+        f"{classes.target!r} has, one alone is in rows of positive weight"
+    )
 
 
 def column_named(X: Any, name: str) -> Any:

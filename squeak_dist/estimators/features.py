@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from squeak_dist.distributed import (
     Progress,
     Source,
+    extend_features_source,
     fit_features_source,
-    is_lazy,
+    has_own_container,
     read_features,
     transform_collection,
 )
-from squeak_dist.estimators.base import SqueakEstimator, adopt
+from squeak_dist.estimators.base import SqueakEstimator, adopt_fit
+from squeak_dist.estimators.streams import forget_stream, go_on, open_stream
 from squeak_dist.feature_model import FeatureModel
-from squeak_dist.stages import FitParameters
+from squeak_dist.stages import FitParameters, Stream
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -88,11 +91,65 @@ class FeatureEstimator(
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
-        adopt(self, self._learn(source, parameters, client=client, progress=progress))
+        adopt_fit(self, self._learn(source, parameters, client=client, progress=progress))
+        forget_stream(self)
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        features: Sequence[Hashable] | None = None,
+        client: Client | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Any:
+        """Pass further rows through SQUEAK; the features are then those of all rows so far.
+
+        Parameters
+        ----------
+        X, y, sample_weight, features, client, progress
+            As in :meth:`fit`; later calls need the same columns as the first.
+
+        Returns
+        -------
+        SqueakTransformer or SqueakPCA
+            self.
+
+        Raises
+        ------
+        InvalidParameterError
+            Where parameters were changed since the first call.
+        DataError
+            For other columns than those of the first call.
+
+        Warns
+        -----
+        FitForgotten
+            After :meth:`fit` or a load, which keep no stream: it begins anew.
+
+        Notes
+        -----
+        The first call fixes encoding, kernel and γ, as
+        :meth:`SqueakRegressor.partial_fit <squeak_dist.SqueakRegressor.partial_fit>` says.
+        The number and the order of the features change with the dictionary: what was
+        learned on earlier ones is to be learned again.
+        """
+        parameters = self._parameters()
+        stream = open_stream(self, parameters)
+        source = read_features(X, features=features, sample_weight=sample_weight)
+        extend = partial(self._extend, client=client, progress=progress)
+        go_on(self, stream, source, parameters, extend)
         return self
 
     def _learn(self, source: Source, parameters: FitParameters, **run: Any) -> FeatureModel:
         return fit_features_source(source, parameters, **run)
+
+    def _extend(
+        self, stream: Stream | None, source: Source, parameters: FitParameters, **run: Any
+    ) -> tuple[Stream, FeatureModel]:
+        return extend_features_source(stream, source, parameters, **run)
 
     def transform(self, X: Any) -> Any:
         """Return the features of rows in memory, shape (n, n_features_out)."""
@@ -135,12 +192,12 @@ class FeatureEstimator(
         return tags
 
 
-class LazyTransform:
-    """Before a :class:`FeatureEstimator` in the bases: lazy features of lazy input.
+class OwnContainers:
+    """Before a :class:`FeatureEstimator` in the bases: Dask and xarray come out as they go in.
 
     scikit-learn wraps the ``transform`` of its own subclasses, so that it makes pandas
     frames where ``set_output`` asks for them. A Dask collection must not go through that,
-    which would compute it.
+    which would compute it; nor a grid, which is no table.
     """
 
     def transform(self, X: Any) -> Any:
@@ -153,9 +210,9 @@ class LazyTransform:
 
         Returns
         -------
-        ndarray, or what ``set_output`` asks for; Dask array or DataFrame for Dask input
-            Shape (n, n_features_out), of ``dtype``. Rows dropped by ``missing="drop"``
-            are NaN.
+        ndarray, or what ``set_output`` asks for; Dask or xarray for such input
+            Shape (n, n_features_out), of ``dtype``; of an xarray Dataset its grid and a last
+            dimension ``feature``. Rows dropped by ``missing="drop"`` are NaN.
 
         Raises
         ------
@@ -165,6 +222,6 @@ class LazyTransform:
             For columns or values that do not match the fit.
         """
         assert isinstance(self, FeatureEstimator)
-        if is_lazy(X):
+        if has_own_container(X):
             return transform_collection(self._fitted(), X, list(self.get_feature_names_out()))
         return super().transform(X)  # type: ignore[misc]

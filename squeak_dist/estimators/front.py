@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from squeak_dist import checkpoint as checkpoints
 from squeak_dist.distributed import Progress, forecast_source, read_source
 from squeak_dist.errors import UnknownParameterError
-from squeak_dist.estimators.base import SqueakEstimator, adopt
+from squeak_dist.estimators.base import SqueakEstimator, adopt, known_parameters
 from squeak_dist.estimators.classifier import SqueakClassifier
 from squeak_dist.estimators.pca import SqueakPCA
 from squeak_dist.estimators.regressor import SqueakRegressor
@@ -27,6 +27,10 @@ from squeak_dist.store import load_model
 if TYPE_CHECKING:
     from distributed import Client
 
+_KINDS: dict[str, type[SqueakEstimator]] = {
+    kind.__name__: kind
+    for kind in (SqueakRegressor, SqueakClassifier, SqueakTransformer, SqueakPCA)
+}
 _OTHER_NAMES = {name: [ours] for name, ours in ALIASES.items()} | {"seed": ["random_state"]}
 
 
@@ -197,8 +201,9 @@ def load(
     Returns
     -------
     SqueakRegressor, SqueakClassifier, SqueakTransformer or SqueakPCA
-        As it was saved, ready to give the same bits; its parameters are those of the fit
-        as far as the store knows them.
+        As it was saved, ready to give the same bits; its parameters are those of the fit,
+        so a clone fits the same model again. (``random_state`` is the seed that was
+        drawn; stores of earlier versions have the values that were chosen for "auto".)
 
     Raises
     ------
@@ -213,6 +218,12 @@ def load(
 
 def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
     """Return an estimator that has not been fitted, with the parameters of a model."""
+    kind = _KINDS[model.estimator_name]
+    return kind(**(_derived_parameters(model) | known_parameters(kind, model)))
+
+
+def _derived_parameters(model: FittedModel | FeatureModel) -> dict[str, Any]:
+    """Return what the model alone says: for stores that have no parameters."""
     parameters: dict[str, Any] = {
         "kernel": model.kernel,
         "gamma": model.dictionary.gamma,
@@ -227,12 +238,12 @@ def _estimator_of(model: FittedModel | FeatureModel) -> SqueakEstimator:
     if (name := model.report.get("sampler")) in SAMPLERS:
         parameters["sampler"] = name  # one of the user's own is not in the store
     if isinstance(model, ComponentModel):
-        return SqueakPCA(n_components=model.n_outputs, **parameters)
+        return parameters | {"n_components": model.n_outputs}
     if isinstance(model, FeatureModel):
-        return SqueakTransformer(**parameters)
+        return parameters
     parameters["mu"] = model.mu
     if model.classes is None:
-        return SqueakRegressor(**parameters)
+        return parameters
     given = model.report.get("class_weights")
     weights = dict(zip(model.classes.labels, given, strict=True)) if given else None
-    return SqueakClassifier(class_weight=weights, **parameters)
+    return parameters | {"class_weight": weights}

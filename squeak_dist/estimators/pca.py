@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from squeak_dist._typing import Float64Array
-from squeak_dist.distributed import Source, fit_components_source
-from squeak_dist.estimators.features import FeatureEstimator, LazyTransform
+from squeak_dist.distributed import Source, extend_components_source, fit_components_source
+from squeak_dist.estimators.features import FeatureEstimator, OwnContainers
 from squeak_dist.feature_model import FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.samplers import Sampler
-from squeak_dist.stages import FitParameters
+from squeak_dist.stages import FitParameters, Stream
 from squeak_dist.validation import check_integer
 
 
-class SqueakPCA(LazyTransform, FeatureEstimator):
+class SqueakPCA(OwnContainers, FeatureEstimator):
     """Kernel PCA: principal components of the rows in feature space.
 
     The covariance of the Nyström features of a dictionary is summed over all rows in
@@ -205,5 +205,15 @@ class SqueakPCA(LazyTransform, FeatureEstimator):
         return super()._parameters()
 
     def _learn(self, source: Source, parameters: FitParameters, **run: Any) -> FeatureModel:
-        n_components = None if self.n_components is None else int(self.n_components)
-        return fit_components_source(source, parameters, n_components=n_components, **run)
+        return fit_components_source(source, parameters, n_components=self._wanted, **run)
+
+    def _extend(
+        self, stream: Stream | None, source: Source, parameters: FitParameters, **run: Any
+    ) -> tuple[Stream, FeatureModel]:
+        return extend_components_source(
+            stream, source, parameters, n_components=self._wanted, **run
+        )
+
+    @property
+    def _wanted(self) -> int | None:
+        return None if self.n_components is None else int(self.n_components)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +25,9 @@ from squeak_dist.distributed import (
     target_labels,
     write_dual_weights,
 )
-from squeak_dist.errors import DataError, FitForgotten, InvalidParameterError, warn_user
-from squeak_dist.estimators.base import adopt
+from squeak_dist.estimators.base import adopt_fit
 from squeak_dist.estimators.predictor import SqueakPredictor
-from squeak_dist.stages import FitParameters, Stream
+from squeak_dist.estimators.streams import forget_stream, go_on, open_stream
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -224,9 +223,9 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
             sample_weight=sample_weight,
             storage_options=None if storage_options is None else dict(storage_options),
         )
-        self.__dict__.pop("stream_", None)
         model = fit_source(source, parameters, client=client, progress=progress, checkpoint=vault)
-        adopt(self, model)
+        adopt_fit(self, model)
+        forget_stream(self)
         return self
 
     def partial_fit(
@@ -274,58 +273,11 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         span of each new dictionary, which :meth:`fit` does not need.
         """
         parameters = self._parameters()
-        stream = self._stream(parameters)
+        stream = open_stream(self, parameters)
         source = read_source(X, y, target=target, features=features, sample_weight=sample_weight)
-        if stream is not None:
-            self._check_same_columns(source)
-        stream, model = extend_source(stream, source, parameters, client=client, progress=progress)
-        adopt(self, model)
-        self.stream_, self.stream_parameters_ = stream, parameters
+        extend = partial(extend_source, client=client, progress=progress)
+        go_on(self, stream, source, parameters, extend)
         return self
-
-    def _stream(self, parameters: FitParameters) -> Stream | None:
-        if not hasattr(self, "model_"):
-            return None
-        if not hasattr(self, "stream_"):
-            warn_user(
-                "partial_fit continues only what partial_fit began: the model that fit made, or "
-                "that was loaded, is forgotten. Begin with sklearn.base.clone(model) to keep it",
-                FitForgotten,
-            )
-            return None
-        changed = [
-            field.name
-            for field in fields(FitParameters)
-            if getattr(parameters, field.name) != getattr(self.stream_parameters_, field.name)
-        ]
-        if changed:
-            raise InvalidParameterError(
-                f"{', '.join(changed)} changed since the first partial_fit; set them back, or "
-                f"begin with sklearn.base.clone(model)"
-            )
-        return self.stream_
-
-    def _check_same_columns(self, source: Source) -> None:
-        encoding = self.model_.encoding
-        if source.unnamed_features != self.model_.unnamed_features:
-            raise DataError(
-                "the first partial_fit had a table with column names and this one has none, or "
-                "the other way round; pass the same kind"
-            )
-        if source.unnamed_features:
-            expected, got = len(encoding.labels), len(source.schema.features)
-            if expected != got:
-                raise DataError(
-                    f"X has {got} features, but SqueakRegressor is expecting {expected} features "
-                    f"as input"
-                )
-        else:
-            encoding.check_columns(list(source.schema.features))
-        if source.target_names != self.model_.target_names:
-            raise DataError(
-                f"the targets are {list(source.target_names)}, but were "
-                f"{list(self.model_.target_names)} in the first partial_fit"
-            )
 
     def predict(self, X: Any, *, return_std: bool = False) -> Any:
         """Predict; lazy for lazy input, with its index.

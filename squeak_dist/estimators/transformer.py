@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from squeak_dist.estimators.features import FeatureEstimator, LazyTransform
+from squeak_dist.estimators.features import FeatureEstimator, OwnContainers
 from squeak_dist.kernels import Kernel
 from squeak_dist.samplers import Sampler
 
 
-class SqueakTransformer(LazyTransform, FeatureEstimator):
+class SqueakTransformer(OwnContainers, FeatureEstimator):
     """Features z(x) with z(x)ᵀ z(y) ≈ k(x, y), for any linear model behind them.
 
     Takes the place of :class:`sklearn.kernel_approximation.Nystroem`, with a dictionary

@@ -8,7 +8,12 @@ driver.
 from squeak_dist.stages.announcing import task_facts
 from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
-from squeak_dist.stages.features import fit_components, fit_features
+from squeak_dist.stages.features import (
+    fit_components,
+    fit_components_stream,
+    fit_features,
+    fit_features_stream,
+)
 from squeak_dist.stages.fitting import fit_stream, fit_tables
 from squeak_dist.stages.forecasting import Forecast, forecast_fit
 from squeak_dist.stages.learning import projected_bytes
@@ -23,7 +28,9 @@ __all__ = [
     "PlainExecutor",
     "Stream",
     "fit_components",
+    "fit_components_stream",
     "fit_features",
+    "fit_features_stream",
     "fit_stream",
     "fit_tables",
     "forecast_fit",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
+from squeak_dist._typing import Float64Array
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoded_sample import encoded_sample
 from squeak_dist.encoding import EncodedTable
@@ -24,9 +26,16 @@ from squeak_dist.squeak import dictionary_effective_dimension
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.learning import Learned, dictionary_report, learn_dictionary
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import sum_rows
+from squeak_dist.stages.planning import Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
 from squeak_dist.stages.solving import map_task
+from squeak_dist.stages.streaming import (
+    Stream,
+    Summing,
+    extend_stream,
+    moved_equations,
+    stream_report,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +96,8 @@ def fit_features(
     )
     learned.clock.lap("solve")
     return FeatureModel(
-        **_common(learned, parameters, unnamed_features),
+        **_common(learned.plan, learned.root.dictionary, parameters, unnamed_features),
+        sample=encoded_sample(learned.plan.encoding, learned.profile.sample),
         report=_report(learned, parameters, facts, "features"),
     )
 
@@ -128,17 +138,66 @@ def fit_components(
     learned = learn_dictionary(executor, tables, parameters, n_outputs=0)
     facts = _solve(executor, learned, parameters, n_components)
     learned.clock.lap("solve")
-    found = facts.components
-    assert found is not None
     return ComponentModel(
-        **_common(learned, parameters, unnamed_features),
-        report=_report(learned, parameters, facts, "components")
-        | {"components": len(found.eigenvalues)},
-        coefficients=found.coefficients,
-        offsets=found.offsets,
-        eigenvalues=found.eigenvalues,
-        total=found.total,
-        divisor=found.divisor,
+        **_common(learned.plan, learned.root.dictionary, parameters, unnamed_features),
+        sample=encoded_sample(learned.plan.encoding, learned.profile.sample),
+        **_components(facts, _report(learned, parameters, facts, "components")),
+    )
+
+
+def fit_features_stream(
+    executor: Executor,
+    stream: Stream | None,
+    tables: Sequence[Any],
+    parameters: FitParameters,
+    *,
+    unnamed_features: bool = False,
+) -> tuple[Stream, FeatureModel]:
+    """Pass further partitions through a stream; return it, and the features of its dictionary.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where the work runs.
+    stream : Stream, optional
+        So far.
+    tables, parameters, unnamed_features
+        As in :func:`fit_features`.
+    """
+    stream, facts = extend_stream(executor, stream, tables, parameters, None, _stream_facts)
+    return stream, FeatureModel(
+        **_common(stream.plan, stream.dictionary, parameters, unnamed_features),
+        sample=stream.few_rows(),
+        report=_stream_report(stream, parameters, facts, "features"),
+    )
+
+
+def fit_components_stream(
+    executor: Executor,
+    stream: Stream | None,
+    tables: Sequence[Any],
+    parameters: FitParameters,
+    *,
+    n_components: int | None,
+    unnamed_features: bool = False,
+) -> tuple[Stream, ComponentModel]:
+    """Pass further partitions through a stream; return it, and the components of all its rows.
+
+    Parameters
+    ----------
+    executor, stream, tables, parameters
+        As in :func:`fit_features_stream`.
+    n_components : int or None
+        How many; None for all.
+    unnamed_features : bool, default False
+        Whether the features came as an array.
+    """
+    solve = partial(_stream_components, n_components=n_components)
+    stream, facts = extend_stream(executor, stream, tables, parameters, _SCATTER, solve)
+    return stream, ComponentModel(
+        **_common(stream.plan, stream.dictionary, parameters, unnamed_features),
+        sample=stream.few_rows(),
+        **_components(facts, _stream_report(stream, parameters, facts, "components")),
     )
 
 
@@ -160,16 +219,17 @@ def _solve(
     return facts
 
 
-def _common(learned: Learned, parameters: FitParameters, unnamed_features: bool) -> dict[str, Any]:
+def _common(
+    plan: Plan, dictionary: Dictionary, parameters: FitParameters, unnamed_features: bool
+) -> dict[str, Any]:
     return {
-        "kernel": learned.plan.kernel,
-        "dictionary": learned.root.dictionary,
-        "encoding": learned.plan.encoding,
+        "kernel": plan.kernel,
+        "dictionary": dictionary,
+        "encoding": plan.encoding,
         "unnamed_features": unnamed_features,
         "epsilon": parameters.epsilon,
         "seed": parameters.seed,
         "approximation": parameters.approximation,
-        "sample": encoded_sample(learned.plan.encoding, learned.profile.sample),
     }
 
 
@@ -183,6 +243,21 @@ def _report(
         "peak_worker_bytes": max(facts.peak_bytes, learned.root.peak_bytes),
         "peak_bytes": {"dictionary": learned.root.peak_bytes, "solve": facts.peak_bytes},
     }
+
+
+def _components(facts: _Facts, report: dict[str, Any]) -> dict[str, Any]:
+    """Return what a ComponentModel has beside the features."""
+    found = facts.components
+    assert found is not None
+    own = {f.name: getattr(found, f.name) for f in fields(found)}
+    return own | {"report": report | {"components": len(found.eigenvalues)}}
+
+
+def _stream_report(
+    stream: Stream, parameters: FitParameters, facts: _Facts, task: str
+) -> dict[str, Any]:
+    own = {"task": task, "effective_dimension": facts.effective_dimension}
+    return stream_report(stream, parameters) | own
 
 
 def _map_task(kernel: Kernel, dictionary: Dictionary, approximation: str) -> NystromMap:
@@ -222,3 +297,29 @@ def _components_task(
         components = principal_components(nystrom, sums.scatter, n_components)
         dimension = dictionary_effective_dimension(kernel, dictionary)
     return _Facts(dimension, max(peak_memory(), sums.peak_bytes), components)
+
+
+def _stream_facts(stream: Stream, parameters: FitParameters) -> _Facts:
+    kernel, dictionary = stream.plan.kernel, stream.dictionary
+    nystrom = _map_task(kernel, dictionary, parameters.approximation)
+    return _map_facts_task(nystrom, kernel, dictionary)
+
+
+def _stream_components(
+    stream: Stream, parameters: FitParameters, *, n_components: int | None
+) -> _Facts:
+    nystrom = stream.nystrom
+    assert nystrom is not None
+    sums = _Sums(stream.sums, 0)
+    return _components_task(sums, nystrom, stream.plan.kernel, stream.dictionary, n_components)
+
+
+def _add_scatter(nystrom: NystromMap, encoded: EncodedTable, sums: Scatter | None) -> Scatter:
+    return add_rows(nystrom, encoded.X, encoded.weights, sums)
+
+
+def _move_scatter(sums: Scatter, C: Float64Array) -> Scatter:
+    return replace(sums, equations=moved_equations(sums.equations, C))
+
+
+_SCATTER = Summing(_map_task, _add_scatter, _move_scatter)

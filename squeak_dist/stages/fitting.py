@@ -11,7 +11,7 @@ from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoded_sample import encoded_sample
 from squeak_dist.model import FittedModel, packed
-from squeak_dist.stages.classifying import classified
+from squeak_dist.stages.classifying import classified, classified_stream
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
 from squeak_dist.stages.learning import (
@@ -23,7 +23,14 @@ from squeak_dist.stages.learning import (
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solve_directly
-from squeak_dist.stages.streaming import Stream, extend_stream, stream_report
+from squeak_dist.stages.streaming import (
+    REGRESSION,
+    Stream,
+    extend_stream,
+    solution_report,
+    solve_regression,
+    stream_report,
+)
 from squeak_dist.table import TableSchema
 
 
@@ -102,6 +109,7 @@ def fit_stream(
     target_names: tuple[str, ...],
     single_output: bool,
     unnamed_features: bool = False,
+    classes: Classes | None = None,
 ) -> tuple[Stream, FittedModel]:
     """Pass further partitions through a stream; return it, and the model of all rows so far.
 
@@ -111,21 +119,28 @@ def fit_stream(
         Where the work runs.
     stream : Stream, optional
         So far.
-    tables, parameters, target_names, single_output, unnamed_features
+    tables, parameters, target_names, single_output, unnamed_features, classes
         As in :func:`fit_tables`.
     """
-    found = extend_stream(executor, stream, tables, parameters)
+    stream, solution = extend_stream(
+        executor, stream, tables, parameters, REGRESSION, solve_regression
+    )
+    plan, sample = stream.plan, stream.sample
     model = _model_of(
-        found.stream.plan,
-        found.stream.dictionary,
-        found.solution,
+        plan,
+        stream.dictionary,
+        solution,
         parameters,
         target_names=target_names,
         single_output=single_output,
         unnamed_features=unnamed_features,
-        report=stream_report(found, parameters),
+        report=stream_report(stream, parameters) | solution_report(stream, solution),
+        sample=stream.few_rows(),
     )
-    return found.stream, model
+    if classes is None:
+        return stream, model
+    targets = sample.targets * plan.target_scale + plan.target_mean
+    return stream, classified_stream(model, classes, sample.X, targets, sample.weights)
 
 
 def _model_of(

@@ -202,13 +202,12 @@ class _Costs:
         """Return the cost of a fit at γ."""
         m, plan = _expected_size(spectrum, self.plan, gamma), self.plan
         limited = replace(self.parameters, max_dictionary=m)
-        largest = max(plan.partition_rows)
         cg = self._iterates(m)
         return Rung(
             gamma=gamma,
             effective_dimension=spectrum.effective_dimension(gamma),
             dictionary_size=m,
-            task_bytes=projected_bytes(plan, limited, largest, self.n_outputs)[0],
+            task_bytes=projected_bytes(plan, limited, self.n_outputs)[0],
             network_bytes=self._moved(m, cg),
             seconds={
                 **self.measured,
@@ -222,9 +221,7 @@ class _Costs:
     def _rows_in_turn(self) -> float:
         """Rows that one thread passes over: those of the longest queue of chains."""
         kept = self.plan.partition_kept
-        chains = sorted(
-            (sum(kept[i] for i in chain) for chain in self.plan.tree.chains), reverse=True
-        )
+        chains = [sum(kept[i] for i in chain) for chain in self.plan.tree.chains]
         queues = [0.0] * min(self.slots, max(len(chains), 1))
         for rows in sorted(chains, reverse=True):  # the longest first, each to the shortest queue
             queues[int(np.argmin(queues))] += rows

@@ -25,6 +25,8 @@ from squeak_dist.stages.records import Clock, TaskRecord
 from squeak_dist.stages.sampling import sampling_bytes, sampling_stage
 from squeak_dist.stages.tuning import tuning_report
 
+_GIANT = 4  # times the median: a partition that large is named
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -80,10 +82,9 @@ def learn_dictionary(
     clock.lap("profile")
     plan = make_plan(executor, profile, len(tables), parameters)
     clock.lap("tuning")
-    largest = max(plan.partition_rows)
     if sampling := sampling_bytes(plan, parameters):
         executor.check_memory(*sampling)
-    executor.check_memory(*projected_bytes(plan, parameters, largest, n_outputs))
+    executor.check_memory(*projected_bytes(plan, parameters, n_outputs))
     encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
         "dictionary", sampling_stage(executor, encoded, plan, parameters)
@@ -93,19 +94,15 @@ def learn_dictionary(
     return Learned(profile, plan, encoded, root, clock, parameters.sampler_name)
 
 
-def projected_bytes(
-    plan: Plan, parameters: FitParameters, partition_rows: int, n_outputs: int
-) -> tuple[int, str]:
+def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tuple[int, str]:
     """Return the bytes of the largest task of a fit, and what they are made of.
 
     Parameters
     ----------
     plan : Plan
-        Encoding and tree.
+        Encoding, tree and rows of the partitions.
     parameters : FitParameters
         ``max_dictionary`` and ``fan_in``.
-    partition_rows : int
-        Rows of the largest partition.
     n_outputs : int
         Columns of the target.
 
@@ -122,12 +119,25 @@ def projected_bytes(
     union = m * (parameters.fan_in if merges else 1)
     merging = 3 * 8 * union**2
     solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
-    partition = partition_rows * (4 * 8 * d + 8 * n_outputs + 16)
+    largest = max(plan.partition_rows)
+    partition = largest * (4 * 8 * d + 8 * n_outputs + 16)
     explanation = (
         f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
-        f"to {partition_rows:,} rows × {d} encoded columns"
+        f"to {largest:,} rows × {d} encoded columns{_giant(plan.partition_rows)}"
     )
     return max(merging, solving) + partition, explanation
+
+
+def _giant(partition_rows: tuple[int, ...]) -> str:
+    """Name the partition that is far larger than the others; "" if none is."""
+    largest, median = max(partition_rows), int(np.median(partition_rows))
+    if largest < _GIANT * max(median, 1):
+        return ""
+    return (
+        f"; partition {partition_rows.index(largest)}, counted from 0, has these, the median of "
+        f"{len(partition_rows)} has {median:,}: cut it, e.g. with "
+        f"X.repartition(partition_size='100MB')"
+    )
 
 
 def _warn_of_overrun(root: Branch, plan: Plan, parameters: FitParameters) -> None:
@@ -157,6 +167,8 @@ def dictionary_report(learned: Learned, parameters: FitParameters) -> dict[str, 
         "rows_fitted": profile.kept,
         "rows_dropped": profile.rows - profile.kept,
         "weight_sum": profile.weight_sum,
+        "missing": {str(c.label): c.missing for c in profile.columns if c.missing},
+        "missing_targets": profile.target_missing.tolist(),
         "rows_in_dictionary_pass": root.state.rows_seen,
         "partition_rows": list(plan.partition_rows),
         "chains": sum(record.level == 0 for record in root.records),

@@ -77,6 +77,8 @@ class FitParameters:
             if parameter.name not in _OBJECTS:
                 parameter.check(getattr(self, parameter.field))
         self._check_sampler()
+        for name in ("epsilon", "delta"):  # of a Fraction NumPy would make objects
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     def _check_sampler(self) -> None:
         check_sampler(self.sampler)

@@ -7,8 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -19,11 +21,13 @@ import zarr
 from distributed import Client, LocalCluster
 
 import squeak_dist
+from squeak_dist.distributed import executor
 from squeak_dist.errors import (
     ClusterError,
     ColumnTypeError,
     DataError,
     InfiniteValuesError,
+    LargeTable,
     MissingValuesError,
     VersionMismatchError,
 )
@@ -236,3 +240,22 @@ def test_a_grid_in_chunks_on_workers(two_workers):
     predicted = model.predict(field.chunk(lat=7, lon=11).drop_vars("t"))
     assert predicted.chunks == ((20,), (30,)) or predicted.chunks is None
     assert float(abs(predicted.compute() - field.t).max()) < 0.2
+
+
+def test_a_table_in_memory_goes_to_the_workers_without_a_word(two_workers, monkeypatch):
+    """Of Dask, which warns of graphs beyond 10 MB; ours comes where a file would be better."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80_000, 17))
+    y = X[:, 0] + rng.normal(size=len(X))
+    settings = {"max_dictionary": 20, "mu": 1.0}
+    expected = squeak_dist.fit(X, y, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = squeak_dist.fit(X, y, client=two_workers, **settings)
+        scores = model.evaluate(X, y, client=two_workers)
+    assert model.dual_coef_.tobytes() == expected.dual_coef_.tobytes()
+    assert scores.rows == len(X)
+    assert dask.config.get("distributed.admin.large-graph-warning-threshold") == "10MB"
+    monkeypatch.setattr(executor, "_LARGE_TABLE", 10 << 20)
+    with pytest.warns(LargeTable, match=r"^11 MiB of rows in memory.*parquet"):
+        squeak_dist.fit(X, y, client=two_workers, **settings)

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import squeak_dist
-from squeak_dist.distributed import executor
+from squeak_dist.distributed import executor, memory
 from squeak_dist.errors import ClusterError
 
 pytestmark = [
@@ -106,6 +106,20 @@ def test_a_killed_worker_costs_time_alone(
     first = indices[indices < ROWS]
     encoded, _ = model.model_.encoding.encode(part(0)[list("abcde")].iloc[first])
     assert encoded.tobytes() == model.components_[indices < ROWS].tobytes()
+
+
+def test_rows_in_memory_are_not_lost_with_a_worker(started, monkeypatch):
+    """They are sent once, and the scheduler can send them again."""
+    monkeypatch.setattr(memory, "_PARTITION_ROWS", ROWS)
+    table = pd.concat([part(number) for number in range(4)], ignore_index=True)
+    expected = squeak_dist.fit(table, target="y", sample_weight="w", **SETTINGS)
+    with started(2) as client:
+        killer = Killer(client, "dictionary", victims=1)
+        model = squeak_dist.fit(
+            table, target="y", sample_weight="w", client=client, progress=killer, **SETTINGS
+        )
+        assert len(killer.killed) == 1
+    assert model.dual_coef_.tobytes() == expected.dual_coef_.tobytes()
 
 
 def test_a_worker_without_a_nanny_is_not_replaced(

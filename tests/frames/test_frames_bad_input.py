@@ -45,6 +45,8 @@ def made():
 
 
 F = made()
+C = F.assign(y=(F.y > 0) * 1.0)  # labels of two classes
+FEATURES = ["a", "b", "c", "s"]
 NESTED = pd.Series([[1]] * ROWS)
 
 
@@ -73,8 +75,9 @@ class Bad:
 
     def of(self, face: str) -> Any:
         """What a face does."""
-        if face == "fit":
-            return "fine" if self.options == "unfit" else self.error
+        if face in ("fit", "classes", "features"):
+            expected = OTHER_FITS[face].get(self.name, self.error)
+            return "fine" if self.options == "unfit" else expected
         if face == "evaluate" and self.weighted:
             return DataError if "all zero" in self.name else self.error
         return getattr(self, face)
@@ -424,6 +427,38 @@ TABLE = [
     ),
 ]
 BY_NAME = {bad.name: bad for bad in TABLE}
+# Where a classifier, or a fit without a target, does something else than a regression.
+OTHER_FITS: dict[str, dict[str, Any]] = {
+    "fit": {},
+    "classes": {
+        "one row": DataError,  # one class
+        "a target of text": DataError,
+        "a constant target": DataError,
+        "a target beyond float64 when squared": "fine",
+    },
+    "features": {
+        "the target is not there": "fine",
+        "no columns to learn from": MissingColumnsError,
+        "a target of text": "fine",
+        "a target of dates": "fine",
+        "a constant target": "fine",
+        "a target with missing values, missing='raise'": "fine",
+        "a target missing throughout": "fine",
+        "an infinite target": "fine",
+        "a target beyond float64 when squared": "fine",
+        "the target among the features": "fine",
+        "a target of another length": "fine",
+    },
+}
+READ_BY_A_CLASSIFIER = {"a target of text", "a target of dates"}  # known when labels are counted
+SAYS_A_CLASSIFIER = {
+    "one row": "one class is present",
+    "a target of text": "one class is present",
+    "a target of dates": "Unknown label type.*'y' holds a Timestamp",
+    "a constant target": "one class is present",
+    "a target with missing values, missing='raise'": r"the target 'y' \(30 of 60 rows\)",
+    "a target missing throughout": "none of 60 rows has a label in 'y'",
+}
 
 
 class Wrong:
@@ -437,12 +472,12 @@ class Wrong:
 # --- faces ------------------------------------------------------------------------------------
 
 
-def spoil(bad, place):
+def spoil(bad, place, table=F):
     """The bad table, or what stands in its place."""
     if bad.change is None:
-        return F
+        return table
     if callable(bad.change):
-        return bad.change(F)
+        return bad.change(table)
     (place / "text.parquet").write_text("no parquet")
     return {
         "nowhere": str(place / "nowhere"),
@@ -462,7 +497,16 @@ def call_of_fit(bad):
 
 @pytest.fixture(scope="module")
 def model():
-    return squeak_dist.fit(F, target="y", features=["a", "b", "c", "s"], max_dictionary=20)
+    return squeak_dist.fit(F, target="y", features=FEATURES, max_dictionary=20)
+
+
+@pytest.fixture(scope="module")
+def others():
+    """A classifier and a transformer, each with what it says of rows."""
+    classifier = squeak_dist.SqueakClassifier(max_dictionary=20)
+    classifier.fit(C, target="y", features=FEATURES)
+    transformer = squeak_dist.SqueakTransformer(max_dictionary=20).fit(F, features=FEATURES)
+    return {"classifier": classifier.predict_proba, "transformer": transformer.transform}
 
 
 def explode(part):
@@ -506,7 +550,28 @@ def fit_method(table, bad):
     return squeak_dist.SqueakRegressor(**options).fit(table, **own)
 
 
+def fit_classes(table, bad):
+    own, options = call_of_fit(bad)
+    if bad.options == "short y":
+        return squeak_dist.SqueakClassifier().fit(table[["a", "b"]], C.y.iloc[:-1])
+    return squeak_dist.SqueakClassifier(**options).fit(table, **own)
+
+
+def fit_features(cls):
+    def fit(table, bad):
+        own, options = call_of_fit(bad)
+        del own["target"]
+        return cls(**options).fit(table, **({"features": FEATURES} | own))
+
+    return fit
+
+
 FITS = {"fit()": fit_function, "SqueakRegressor.fit": fit_method}
+OTHERS = {
+    "SqueakClassifier.fit": ("classes", fit_classes),
+    "SqueakTransformer.fit": ("features", fit_features(squeak_dist.SqueakTransformer)),
+    "SqueakPCA.fit": ("features", fit_features(squeak_dist.SqueakPCA)),
+}
 names = [bad.name for bad in TABLE]
 
 
@@ -522,6 +587,46 @@ def test_a_fit_refuses(name, cut, face, tmp_path):
         if table.columns.is_unique:
             table = unread(table) if bad.early else in_three(table)
     assert_told(bad.error, bad.says, lambda: FITS[face](table, bad))
+
+
+@pytest.mark.parametrize("face", OTHERS)
+@pytest.mark.parametrize("cut", ["pandas", "dask"])
+@pytest.mark.parametrize("name", [bad.name for bad in TABLE if bad.options != "unfit"])
+def test_other_fits_refuse(name, cut, face, tmp_path):
+    bad, (kind, fit) = BY_NAME[name], OTHERS[face]
+    table, expected = spoil(bad, tmp_path, C), bad.of(kind)
+    early = bad.early and expected != "fine"
+    early &= not (kind == "classes" and name in READ_BY_A_CLASSIFIER)
+    if cut == "dask" and isinstance(table, pd.DataFrame):
+        if bad.options == "short y":
+            pytest.skip("rows of Dask frames are matched by index")
+        if table.columns.is_unique:
+            table = unread(table) if early else in_three(table)
+    if expected == "fine":
+        assert len(fit(table, bad).dictionary_)
+    else:
+        says = SAYS_A_CLASSIFIER.get(name, bad.says) if kind == "classes" else bad.says
+        says = None if kind == "features" and expected is not bad.error else says
+        assert_told(expected, says, lambda: fit(table, bad))
+
+
+@pytest.mark.parametrize("face", ["classifier", "transformer"])
+@pytest.mark.parametrize("cut", ["pandas", "dask"])
+@pytest.mark.parametrize("name", names)
+def test_other_faces_refuse_the_same_rows(name, cut, face, tmp_path, others):
+    bad = BY_NAME[name]
+    table = spoil(bad, tmp_path)
+    if cut == "dask" and isinstance(table, pd.DataFrame) and table.columns.is_unique:
+        table = unread(table) if bad.early and bad.predict != "fine" else in_three(table)
+
+    def use():
+        found = others[face](table)
+        return np.asarray(found.compute() if hasattr(found, "compute") else found)
+
+    if bad.predict == "fine":
+        assert np.isfinite(use()).all()
+    else:
+        assert_told(bad.predict, None, use)
 
 
 @pytest.mark.parametrize("cut", ["pandas", "dask"])
@@ -635,11 +740,12 @@ def written():
         return "fine" if expected == "fine" else f"`{expected.__name__}`"
 
     lines = [
-        "| bad input | fit | predict | evaluate | known before rows are read |",
-        "|---|---|---|---|---|",
+        "| bad input | fit | of classes | of features | predict | evaluate | known early |",
+        "|---|---|---|---|---|---|---|",
     ]
     for bad in TABLE:
-        cells = [cell(bad.of(face)) for face in ("fit", "predict", "evaluate")]
+        faces = ("fit", "classes", "features", "predict", "evaluate")
+        cells = [cell(bad.of(face)) for face in faces]
         lines.append(f"| {' | '.join([bad.name, *cells, 'yes' if bad.early else 'no'])} |")
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -17,6 +18,7 @@ from squeak_dist.errors import (
     ColumnsDropped,
     ColumnTypeError,
     DataError,
+    InsufficientMemoryError,
     LengthMismatchError,
     MissingColumnsError,
     UnknownParameterError,
@@ -85,6 +87,15 @@ def test_every_cut_of_a_table(california, reference, round_trip, tmp_path, make)
     assert predicted.index.equals(given.compute().index)
 
 
+def test_a_file_whose_range_of_labels_has_a_name(california, reference, tmp_path):
+    """Which Dask would look for among the columns, and raise a KeyError in its tasks."""
+    california.rename_axis("id").to_parquet(tmp_path / "rows.parquet")
+    for place in (tmp_path / "rows.parquet", tmp_path, tmp_path / "*.parquet"):
+        model = fit(str(place), target=TARGET)
+        predicted = model.predict(str(place)).compute()
+        np.testing.assert_array_equal(predicted, reference.predict(california))
+
+
 def test_one_giant_partition_with_fifty_tiny_ones(california):
     """The giant one passes in blocks: what a task holds beside its rows does not grow."""
     many = pd.concat([california] * 40, ignore_index=True).sample(frac=1, random_state=0)
@@ -96,6 +107,16 @@ def test_one_giant_partition_with_fifty_tiny_ones(california):
     assert sorted(rows)[-2] == 10
     assert model.score(table) > 0.6
     assert len(model.dictionary_) <= 60
+
+
+def test_a_giant_partition_that_does_not_fit_is_named(california, monkeypatch):
+    table = cut(california, [*range(10, 110, 10), *range(1400, 1500, 10)])
+    memory = SimpleNamespace(available=2 << 20, total=2 << 20)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    with pytest.raises(
+        InsufficientMemoryError, match=r"partition 10, counted from 0.*repartition"
+    ):
+        fit(table, target=TARGET)
 
 
 def test_arrays_cut_along_columns_or_of_unknown_lengths(numbers):
@@ -251,6 +272,19 @@ def test_columns_left_out_are_not_asked_for(california, with_useless, missing, l
     assert model.evaluate(as_given(california)).rows == 1500 - dropped
     assert not {"constant", "name", "void"} & set(model.model_.encoding.feature_names)
     assert list(model.feature_names_in_) == [c for c in with_useless if c != TARGET]
+
+
+@pytest.mark.parametrize("missing", ["impute", "drop"])
+def test_missing_values_are_counted_in_the_report(california, missing):
+    holed = california.assign(**{TARGET: california[TARGET].where(np.arange(1500) % 100 > 0)})
+    expected = {k: int(n) for k, n in california.isna().sum().items() if n}
+    kept = holed.dropna(subset=[TARGET] if missing == "impute" else None)
+    assert "total_bedrooms" in expected
+    for table in (holed, cut(holed, [400, 400, 900])):
+        report = fit(table, target=TARGET, missing=missing).report_
+        assert report["missing"] == expected
+        assert report["missing_targets"] == [15]
+        assert report["rows_dropped"] == len(holed) - len(kept)
 
 
 def test_a_fit_that_drops_rows_counts_what_it_uses(california):

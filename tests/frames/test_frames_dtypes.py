@@ -22,6 +22,7 @@ from squeak_dist.errors import (
     ConstantTargetError,
     InfiniteValuesError,
     MissingValuesError,
+    UnseenLevels,
 )
 
 QUICK = {"max_dictionary": 60, "missing": "impute"}
@@ -174,6 +175,17 @@ def test_numbers_in_a_column_of_text():
     for other in (WHOLE // 20, (WHOLE // 20).astype(float), pd.array(WHOLE // 20, "Int64")):
         np.testing.assert_array_equal(model.predict(codes.assign(k=other)), expected)
     ordered = words.assign(k=pd.Categorical(LEVELS, ["low", "mid", "high"], ordered=True))
+    # Numbers that are none of the levels are levels never seen, which is said where it is known.
+    rest = codes.assign(k=np.where(np.arange(ROWS) < 7, 99, WHOLE // 20))
+    with pytest.warns(UnseenLevels, match=rf"'k' \(7 rows\) of {ROWS}"):
+        model.predict(rest)
+    with pytest.warns(UnseenLevels):
+        model.predict(rest.astype({"k": object}), return_std=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(dd.from_pandas(rest, npartitions=2)).compute()
+        model.predict(rest.assign(k=rest["k"].astype(str)))
+        model.evaluate(rest)
     with pytest.raises(ColumnTypeError, match="'k' was text"):
         fit(ordered, target="y").predict(words.assign(k=1))
 

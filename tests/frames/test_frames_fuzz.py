@@ -163,6 +163,62 @@ def check(table, other, missing, dtype, cuts, kernel):
     return "fitted"
 
 
+def check_labels(table, other, missing, cuts, kind):
+    """The same of a classifier: probabilities, or an error of ours."""
+    frame, y = table
+    label = "the label"
+    yes = np.where(y > 0, "yes", "no")
+    names = {
+        "text": lambda: pd.Series(yes, dtype="str"),
+        "holes": lambda: pd.Series(np.where(y > 1, None, yes), dtype=object),
+        "numbers": lambda: pd.Series(np.where(y > 1, 2.0, np.where(y > 0, 1.0, 0.0))),
+        "bool": lambda: pd.Series(np.asarray(y > 0)),
+        "category": lambda: pd.Series(yes).astype("category"),
+        "as they are": lambda: y.reset_index(drop=True),
+    }
+    labels = names[kind]().set_axis(y.index)
+    whole = pd.concat([frame, labels.rename(label)], axis=1)
+    given_as = lazily(whole, cuts) if cuts is not None else whole
+    make = squeak_dist.SqueakClassifier(missing=missing, **QUICK)
+    model = outcome(lambda: make.fit(given_as, target=label))
+    if model is None:
+        return "refused"
+    for rows in (frame, other):
+        lazy = lazily(rows, cuts) if cuts is not None else rows
+        found = outcome(lambda: dask.compute(model.predict_proba(lazy), model.predict(lazy)))  # noqa: B023
+        if found is None:
+            continue
+        shares, predicted = np.asarray(found[0]), np.asarray(found[1], dtype=object)
+        assert shares.shape == (len(rows), len(model.classes_))
+        known = ~np.isnan(shares).any(axis=1)
+        assert known.all() or missing == "drop"
+        np.testing.assert_allclose(shares[known].sum(axis=1), 1)
+        assert set(predicted[known]) <= set(model.classes_.tolist())
+        assert pd.isna(predicted[~known]).all()
+    scores = outcome(lambda: model.evaluate(given_as))
+    assert scores is None or np.isfinite(scores.model.log_loss)
+    return "fitted"
+
+
+def check_features(table, other, missing, cuts, kind):
+    """The same of the two transformers."""
+    frame, _ = table
+    given_as = lazily(frame, cuts) if cuts is not None else frame
+    make = squeak_dist.SqueakPCA if kind == "pca" else squeak_dist.SqueakTransformer
+    model = outcome(lambda: make(missing=missing, **QUICK).fit(given_as))
+    if model is None:
+        return "refused"
+    for rows in (frame, other):
+        lazy = lazily(rows, cuts) if cuts is not None else rows
+        Z = outcome(lambda: np.asarray(dask.compute(model.transform(lazy))[0]))  # noqa: B023
+        if Z is not None:
+            assert Z.shape == (len(rows), len(model.get_feature_names_out()))
+            known = ~np.isnan(Z).any(axis=1)
+            assert np.isfinite(Z[known]).all()
+            assert known.all() or missing == "drop"
+    return "fitted"
+
+
 anything = {
     "table": tables(),
     "second": tables(),
@@ -171,6 +227,12 @@ anything = {
     "cuts": st.one_of(st.none(), st.lists(st.integers(0, 40), max_size=3)),
     "kernel": st.sampled_from(["rbf", "rbf", "laplacian", "polynomial", "linear", "cosine"]),
 }
+others = {name: anything[name] for name in ("table", "second", "missing", "cuts")}
+KINDS = {
+    "text": check_labels, "holes": check_labels, "numbers": check_labels, "bool": check_labels,
+    "category": check_labels, "as they are": check_labels,
+    "features": check_features, "pca": check_features,
+}  # fmt: skip
 bounded = settings(
     deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, database=None
 )
@@ -191,7 +253,30 @@ def test_any_table_gives_numbers_or_an_error_of_ours(table, second, missing, dty
         check(table, rows_like(table[0], second), missing, dtype, cuts, kernel)
 
 
+@settings(bounded, max_examples=80, derandomize=True)
+@given(**others, kind=st.sampled_from(sorted(KINDS)))
+def test_any_table_gives_classes_and_features_or_an_error_of_ours(
+    table, second, missing, cuts, kind
+):
+    with dask.config.set(scheduler="sync"):
+        KINDS[kind](table, rows_like(table[0], second), missing, cuts, kind)
+
+
+# 1,500 examples took 3 minutes of one core, 14 beside ten other jobs; shrinking takes 5 more.
+many = pytest.mark.timeout(1800)
+
+
 @pytest.mark.slow
+@many
+@settings(bounded, max_examples=1500)
+@given(**others, kind=st.sampled_from(sorted(KINDS)))
+def test_any_of_many_tables_of_labels(table, second, missing, cuts, kind):
+    with dask.config.set(scheduler="sync"):
+        KINDS[kind](table, rows_like(table[0], second), missing, cuts, kind)
+
+
+@pytest.mark.slow
+@many
 @settings(bounded, max_examples=1500)
 @given(**anything)
 def test_any_of_many_tables(table, second, missing, dtype, cuts, kernel):
