@@ -197,6 +197,27 @@ def plain_label(value: Any, target: str) -> Label:
     return float(value)
 
 
+def indicators(classes: Classes, codes: Float64Array) -> Float64Array:
+    """Return positions of classes as ±1 columns.
+
+    Parameters
+    ----------
+    classes : Classes
+        The K classes.
+    codes : ndarray of shape (n,) or (n, 1)
+        As of :meth:`Classes.codes`.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, 1) of two classes (+1 is the second), else (n, K)
+        NaN where the label is missing or none of the classes.
+    """
+    places = codes.reshape(-1, 1)
+    columns = np.where(places == np.arange(len(classes)), 1.0, -1.0)
+    columns[~(places[:, 0] < len(classes))] = np.nan  # NaN is not smaller either
+    return columns[:, 1:] if len(classes) == 2 else columns
+
+
 def indicate(table: Table, classes: Classes, weights: Float64Array | None) -> Table:
     """Turn the codes of a table into ±1 columns, and class weights into weights of its rows.
 
@@ -221,22 +242,19 @@ def indicate(table: Table, classes: Classes, weights: Float64Array | None) -> Ta
     """
     codes = table.targets[:, 0]
     missing = np.isnan(codes)
-    places = np.where(missing, 0, codes).astype(np.int64)
-    if (places >= len(classes)).any():
+    if (codes >= len(classes)).any():
         raise DataError(
             f"the target {classes.target!r} has labels that are not among the classes "
             f"({shown(classes.labels)}): partial_fit needs all of them in its first classes=, and "
             f"the data must not change during a fit"
         )
-    targets = np.full((len(codes), len(classes)), -1.0)
-    targets[np.arange(len(codes)), places] = 1.0
-    targets[missing] = np.nan
     if weights is not None:
+        places = np.where(missing, 0, codes).astype(np.int64)
         own = np.where(missing, 1.0, weights[places])
         weights = own if table.weights is None else own * table.weights
     return Table(
         table.features,
-        targets[:, 1:] if len(classes) == 2 else targets,
+        indicators(classes, codes),
         table.weights if weights is None else weights,
     )
 

@@ -17,6 +17,7 @@ import numpy as np
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.kernels import kernel_strips
+from squeak_dist.leverage import rls_of_known_rows
 from squeak_dist.linalg import (
     cholesky_jittered,
     solve_lower,
@@ -176,8 +177,8 @@ def sampled_row_weights(
     epsilon : float
         ε.
     """
-    tau = (1 - epsilon) * row_weights * residual / dictionary.gamma
-    return 1 / (rate + dictionary.qbar * np.minimum(tau, 1))
+    tau = rls_of_known_rows(residual, dictionary.gamma, epsilon, row_weights)
+    return 1 / (rate + dictionary.qbar * tau)
 
 
 def dictionary_row_weights(dictionary: Dictionary, rate: float) -> Float64Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from squeak_dist._typing import Float64Array, FloatArray, IntArray
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import EncodedSample
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.kernels import Kernel, kernel_block
 from squeak_dist.nystrom import NystromMap, distinct_rows, in_double, row_slices, solution_map
@@ -40,6 +41,8 @@ class FeatureModel:
         ``"projected"`` or ``"regularized"``.
     report : mapping
         Plain values (str, int, float, bool, None, lists and dicts of them).
+    sample : EncodedSample, optional
+        A few of the rows fitted, without targets, for reports.
     """
 
     kernel: Kernel
@@ -50,6 +53,7 @@ class FeatureModel:
     seed: int
     approximation: str
     report: Mapping[str, Any]
+    sample: EncodedSample | None = field(default=None, kw_only=True)
 
     estimator_name: ClassVar[str] = "SqueakTransformer"
 
@@ -106,7 +110,7 @@ class ComponentModel(FeatureModel):
 
     Parameters
     ----------
-    kernel, dictionary, encoding, unnamed_features, epsilon, seed, approximation, report
+    kernel, dictionary, encoding, unnamed_features, epsilon, seed, approximation, report, sample
         As in :class:`FeatureModel`.
     coefficients : ndarray of float64, shape (m', q)
         A score is k_D(x)ᵀ coefficients − offsets, D the m' points of ``support``.

@@ -86,6 +86,28 @@ def rls_of_new_rows(
     return (1 - epsilon) * weighted / (weighted + gamma)
 
 
+def rls_of_known_rows(
+    residual: FloatArray, gamma: float, epsilon: float, row_weights: FloatArray | float = 1.0
+) -> Float64Array:
+    """Return min((1 − ε) v r / γ, 1) of rows that the dictionary stands for, itself or not.
+
+    Parameters
+    ----------
+    residual : ndarray of shape (n,)
+        r(x) by the regularized map of the dictionary.
+    gamma, epsilon : float
+        γ > 0 and ε in (0, 1).
+    row_weights : ndarray of shape (n,) or float, default 1.0
+        Sample weights v.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        Between 0 and 1: eq. (rls-estimator), whose prefactor is (1 − ε)/γ.
+    """
+    return np.minimum((1 - epsilon) * row_weights * residual / gamma, 1)
+
+
 def rls_of_dictionary(
     inverse_diag: Float64Array, selection_weights: Float64Array, gamma: float, epsilon: float
 ) -> Float64Array:

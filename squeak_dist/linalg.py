@@ -85,6 +85,13 @@ def single_blas_thread() -> Iterator[None]:
         _blas_limit.release()
 
 
+@contextmanager
+def single_openmp_thread() -> Iterator[None]:
+    """Run OpenMP loops that this thread starts (scikit-learn's) on one thread."""
+    with threadpoolctl.threadpool_limits(1, user_api="openmp"):
+        yield
+
+
 def cholesky(A: Float64Array, *, overwrite: bool = False) -> Float64Array:
     """Return the lower Cholesky factor of a symmetric positive definite matrix.
 

@@ -9,6 +9,9 @@ from itertools import accumulate
 
 import numpy as np
 
+# levels[l][i] names the nodes of the level below that node i of level l merges.
+Levels = tuple[tuple[tuple[int, ...], ...], ...]
+
 ROWS_PER_CHAIN = 250_000
 MIN_CHAINS = 8
 
@@ -28,7 +31,7 @@ class MergeTree:
     """
 
     chains: tuple[tuple[int, ...], ...]
-    levels: tuple[tuple[tuple[int, ...], ...], ...]
+    levels: Levels
 
     @property
     def n_merges(self) -> int:
@@ -68,7 +71,7 @@ def plan_merge_tree(
     return MergeTree(chains, balanced_levels(len(chains), fan_in))
 
 
-def balanced_levels(n_leaves: int, fan_in: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
+def balanced_levels(n_leaves: int, fan_in: int) -> Levels:
     """Return the levels of a balanced tree over ``n_leaves`` nodes."""
     levels = []
     width = n_leaves
@@ -77,6 +80,38 @@ def balanced_levels(n_leaves: int, fan_in: int) -> tuple[tuple[tuple[int, ...], 
             tuple(range(start, min(start + fan_in, width))) for start in range(0, width, fan_in)
         )
         levels.append(level)
+        width = len(level)
+    return tuple(levels)
+
+
+def left_deep_levels(n_leaves: int, fan_in: int) -> Levels:
+    """Return the levels in which each merge takes the one before and the next leaves."""
+    levels = []
+    for width in range(n_leaves, 1, 1 - fan_in):
+        first = min(fan_in, width)
+        levels.append((tuple(range(first)), *((i,) for i in range(first, width))))
+    return tuple(levels)
+
+
+def random_levels(n_leaves: int, fan_in: int, rng: np.random.Generator) -> Levels:
+    """Return levels of merges of any 2 to ``fan_in`` nodes, others passed through.
+
+    Parameters
+    ----------
+    n_leaves : int
+        Nodes to begin with.
+    fan_in : int
+        Most nodes per merge, at least 2.
+    rng : numpy.random.Generator
+        Source of the choice.
+    """
+    levels, width = [], n_leaves
+    while width > 1:
+        order = rng.permutation(width).tolist()
+        level = [tuple(order[: min(int(rng.integers(2, fan_in + 1)), width)])]
+        while (start := sum(map(len, level))) < width:
+            level.append(tuple(order[start : start + int(rng.integers(1, fan_in + 1))]))
+        levels.append(tuple(level))
         width = len(level)
     return tuple(levels)
 

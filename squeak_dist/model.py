@@ -13,6 +13,7 @@ import numpy as np
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import EncodedSample
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
 from squeak_dist.linalg import ForwardSubstitution, forward_substitution
@@ -74,6 +75,9 @@ class FittedModel:
         Plain values (str, int, float, bool, None, lists and dicts of them).
     classes : Classes, optional
         What the outputs stand for where the task is classification.
+    sample : EncodedSample, optional
+        A few of the rows fitted, for reports; none in a model of an older store, or of
+        ``partial_fit``.
     """
 
     kernel: Kernel
@@ -95,6 +99,7 @@ class FittedModel:
     approximation: str
     report: Mapping[str, Any] = field(default_factory=dict)
     classes: Classes | None = None
+    sample: EncodedSample | None = None
 
     @property
     def estimator_name(self) -> str:
@@ -109,8 +114,8 @@ class FittedModel:
         )
 
     def for_predictions(self) -> FittedModel:
-        """Return the model without its posterior, which is most of its bytes."""
-        return replace(self, posterior=self.posterior[:0])
+        """Return the model without posterior and sample, which are most of its bytes."""
+        return replace(self, posterior=self.posterior[:0], sample=None)
 
     def predict_encoded(self, X: FloatArray) -> Float64Array:
         """Predict encoded rows.

@@ -29,7 +29,7 @@ def mu_path(
     target: Any = None,
     sample_weight: Any = None,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     mus: Sequence[float] | None = None,
     folds: int = 5,
     by: str = "row",
@@ -105,7 +105,7 @@ def dictionary_curve(
     by: str = "row",
     random_state: int = 0,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     sizes: Sequence[int] | None = None,
     **parameters: Any,
 ) -> pd.DataFrame:
@@ -174,7 +174,7 @@ def _sums(
     folds: int,
     by: str,
     client: Client | str | None,
-    progress: Progress | None,
+    progress: Progress | bool | None,
 ) -> FoldSums:
     check_integer("folds", folds, at_least=2)
     check_choice("by", by, ("row", "partition"))

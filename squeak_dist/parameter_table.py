@@ -13,10 +13,16 @@ from squeak_dist.kernels import BUILTIN_KERNELS
 from squeak_dist.validation import check_choice, check_integer, check_real
 
 MISSING_POLICIES = ("raise", "impute", "drop")
+SAMPLER_NAMES = (  # of squeak_dist.samplers
+    "squeak", "squeak-by-row", "disqueak", "disqueak-left-deep", "disqueak-random", "exact",
+    "uniform", "two-pass-rls", "ink-estimate", "rls-sampling", "recursive-rls", "bless",
+    "greedy-cholesky", "random-cholesky", "k-means",
+)  # fmt: skip
 LENGTH_SCALES = ("auto", "isotropic", "median")  # chosen by the fit
 
 ALIASES = {  # what other libraries call them
     "alpha": "mu",
+    "method": "sampler",
     "n_components": "max_dictionary",
     "sigma": "length_scale",
     "weights": "sample_weight",
@@ -130,6 +136,9 @@ _TABLE = (
     ),
     Parameter("qbar", 16, "Copies per row.", choices=("theory",), number=int),
     Parameter("max_dictionary", 2000, "Most rows kept.", choices=(None,), number=int),
+    Parameter(
+        "sampler", "squeak", "How the rows are chosen.", choices=SAMPLER_NAMES
+    ),
     Parameter(
         "on_overrun", "raise_gamma", "At a dictionary that does not fit.",
         choices=("raise_gamma", "stop"),

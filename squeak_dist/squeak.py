@@ -202,6 +202,7 @@ def squeak_by_row(
     rng: np.random.Generator,
     *,
     start: SqueakState | None = None,
+    row_weights: Float64Array | None = None,
 ) -> SqueakState:
     """Alg. 1 of the paper word for word: one row, then Shrink, then the next row.
 
@@ -210,21 +211,28 @@ def squeak_by_row(
     Notes
     -----
     A new row enters with p = 1 and q̄ copies, and Shrink keeps
-    p⁺ = max(min(τ̃, p), p/2).
+    p⁺ = max(min(τ̃, p), p/2). Rows of weight 0 do not enter. Beyond ``max_dictionary``
+    :func:`shrink` follows.
     """
     state = start if start is not None else start_state(X.shape[1], X.dtype, parameters)
-    for row in X:
+    weights = np.ones(len(X)) if row_weights is None else row_weights
+    for row, weight in zip(X, weights, strict=True):
+        if weight == 0:
+            state = replace(state, rows_seen=state.rows_seen + 1)
+            continue
         arrival = Dictionary(
             points=row[None, :],
             indices=np.array([state.rows_seen], dtype=np.int64),
             probabilities=np.ones(1),
             multiplicities=np.full(1, parameters.qbar),
-            row_weights=np.ones(1),
+            row_weights=np.full(1, weight),
             gamma=state.dictionary.gamma,
             qbar=parameters.qbar,
         )
         grown = concatenate([state.dictionary, arrival])
         thinned = thin(grown, _estimated_rls(kernel, grown, parameters.epsilon), rng, halving=True)
+        if len(thinned) > (parameters.max_dictionary or math.inf):
+            thinned = shrink(kernel, thinned, parameters, rng)
         state = _shrunk(thinned, state.rows_seen + 1)
     return state
 

@@ -25,7 +25,7 @@ ROOT = Path(squeak_dist.__file__).parent
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
     {"errors", "_typing", "_version"},
-    {"_floats", "columns", "moments", "calibration"},
+    {"_floats", "columns", "moments", "calibration", "progress"},
     {"kernels", "linalg", "dictionary", "merge_tree", "validation", "datasets"},
     {"parameter_table"},
     {"table", "column_profile", "column_encoding"},
@@ -33,10 +33,10 @@ LAYERS = [
     {"profile", "label_counts"},
     {"profile_checks"},
     {"leverage", "nystrom", "encoding"},
-    {"encoding_rules", "ridge_path"},
+    {"encoding_rules", "ridge_path", "encoded_sample"},
     {"model", "feature_model"},
-    {"squeak", "solvers", "conjugate_gradients", "samplers", "store"},
-    {"tuning", "checkpoint", "principal"},
+    {"squeak", "solvers", "conjugate_gradients", "store", "inspection"},
+    {"samplers", "tuning", "checkpoint", "principal"},
     {"stages"},
     {"distributed", "report"},
     {"estimators", "model_selection"},

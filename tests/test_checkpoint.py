@@ -107,13 +107,13 @@ def plain_fit(collection, path=None, *, inner=None, **settings):
 
 
 def contents(model):
-    timeless = {k: v for k, v in model.report.items() if k not in ("seconds", "peak_worker_bytes")}
+    varying = ("seconds", "cg_seconds", "peak_worker_bytes", "peak_bytes", "worker")
+    timeless = {k: v for k, v in model.report.items() if k not in varying}
     timeless["merges"] = [
-        {k: v for k, v in node.items() if k not in ("seconds", "worker")}
-        for node in timeless["merges"]
+        {k: v for k, v in node.items() if k not in varying} for node in timeless["merges"]
     ]
     parts = (model.dictionary, model.coefficients, model.linear_coefficients, model.mu)
-    named = vars(parts[0])
+    named = vars(parts[0]) | vars(model.sample)
     arrays = [a.tobytes() for a in (*named.values(), *parts[1:3]) if isinstance(a, np.ndarray)]
     return arrays, parts[3], model.kernel, timeless
 
@@ -162,9 +162,11 @@ def test_a_finished_fit_is_read_not_done(tmp_path, collection):
 def test_every_function_that_is_kept_is_met(tmp_path, collection):
     """The table in stages/keeping names what is really called."""
     ran = []
-    for solver in ("direct", "cg"):
-        executor = Counting()
-        plain_fit(collection, tmp_path / solver, inner=executor, solver=solver)
+    for solver, sampler in (
+        ("direct", "squeak"), ("cg", "squeak"), ("direct", "uniform"), ("direct", "bless")
+    ):  # fmt: skip
+        executor, place = Counting(), tmp_path / f"{solver}-{sampler}"
+        plain_fit(collection, place, inner=executor, solver=solver, sampler=sampler)
         ran += [name.rpartition("-")[0] for name in executor.names("keep")]
     met = {function.__name__.strip("_") for function in KEPT}
     assert set(ran) == met - {"profile_task"}  # of a single partition: the test below

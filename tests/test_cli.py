@@ -21,7 +21,7 @@ from sklearn.metrics import r2_score
 
 import squeak_dist
 from squeak_dist.cli import main
-from squeak_dist.cli.progress import StageBars
+from squeak_dist.cli.progress import fit_view
 
 BIN = Path(sys.executable).parent
 FIT = ["--target", "y", "--features", "a, b,c", "--max-dictionary", "120", "--mu", "0.01"]
@@ -421,20 +421,33 @@ class Terminal:
         pass
 
 
-def test_bars_on_a_terminal_only(monkeypatch):
+def test_progress_on_a_terminal_only(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    bars = StageBars(quiet=False)
-    for done in range(5):
-        bars("profile", done, 4)
-    bars("solve", 1, 2)
-    bars.close()
+    with fit_view(quiet=False) as view:
+        for done in range(5):
+            view("profile", done, 4)
+        view("solve", 1, 2)
     assert "profile" in terminal.text
-    assert "100%" in terminal.text
-    assert "50%" in terminal.text
-    silent = Terminal()
-    monkeypatch.setattr(sys, "stderr", silent)
-    quiet = StageBars(quiet=True)
-    quiet("profile", 1, 4)
-    quiet.close()
-    assert silent.text == ""
+    assert "4/4" in terminal.text
+    assert "1/2" in terminal.text
+    with fit_view(quiet=True) as view:
+        assert view is None
+    terminal.isatty = lambda: False
+    with fit_view(quiet=False) as view:
+        assert view is None
+
+
+def test_progress_as_json_needs_no_terminal(monkeypatch):
+    pipe = Terminal()
+    pipe.isatty = lambda: False
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with fit_view(quiet=False, as_json=True) as view:
+        view("profile", 0, 2)
+        view("profile", 2, 2)
+    first, last = map(json.loads, pipe.text.splitlines())
+    assert (first["event"], first["stage"], first["done"], first["total"]) == (
+        "progress", "profile", 0, 2,
+    )  # fmt: skip
+    assert last["done"] == 2
+    assert last["seconds_left"] == 0

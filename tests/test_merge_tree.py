@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from itertools import chain
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,9 @@ from squeak_dist.merge_tree import (
     MergeTree,
     balanced_levels,
     group_rows,
+    left_deep_levels,
     plan_merge_tree,
+    random_levels,
 )
 
 rows_of_partitions = st.lists(
@@ -159,3 +162,26 @@ def test_group_rows_by_example():
     assert group_rows([10, 10], 10) == ((0,), (1,))
     assert group_rows([4, 4, 4, 0, 1], 10) == ((0, 1, 2), (3, 4))
     assert group_rows([100, 1, 1], 10) == ((0,), (1, 2))
+
+
+@pytest.mark.parametrize("n_leaves", [1, 2, 3, 7, 16, 40])
+@pytest.mark.parametrize("fan_in", [2, 3, 5, 8])
+@pytest.mark.parametrize("shape", ["balanced", "left-deep", "random"])
+def test_levels_of_every_shape_join_each_leaf_once(n_leaves, fan_in, shape):
+    rng = np.random.default_rng([n_leaves, fan_in])
+    levels = {
+        "balanced": lambda: balanced_levels(n_leaves, fan_in),
+        "left-deep": lambda: left_deep_levels(n_leaves, fan_in),
+        "random": lambda: random_levels(n_leaves, fan_in, rng),
+    }[shape]()
+    nodes = [{leaf} for leaf in range(n_leaves)]
+    for level in levels:
+        assert sorted(i for group in level for i in group) == list(range(len(nodes)))
+        assert all(1 <= len(group) <= fan_in for group in level)
+        assert max(map(len, level)) > 1
+        if shape == "left-deep":
+            assert all(len(group) == 1 for group in level[1:])
+        nodes = [set().union(*(nodes[i] for i in group)) for group in level]
+    assert nodes == [set(range(n_leaves))]
+    if shape == "left-deep":
+        assert len(levels) == -(-(n_leaves - 1) // (fan_in - 1))

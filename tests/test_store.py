@@ -26,6 +26,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from squeak_dist.calibration import Link
 from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import EncodedSample
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.encoding_rules import make_encoding
 from squeak_dist.errors import (
@@ -52,6 +53,7 @@ from squeak_dist.store import (
     save_model,
     to_plain,
 )
+from squeak_dist.store.plain import attributes_checksum
 from squeak_dist.table import Table
 
 # Nothing that zarr, fsspec or zipfile have to say may reach the user.
@@ -139,6 +141,7 @@ def make_model(encoding: FeatureEncoding, frame: pd.DataFrame, seed: int = 1) ->
         epsilon=0.3,
         seed=2**70 + 1,
         approximation="projected",
+        sample=EncodedSample(X[::7], rng.normal(size=(len(X[::7]), 2)), rng.random(len(X[::7]))),
         report={"task": "regression", "seconds": np.float64(0.1), "steps": ({"m": np.int64(3)},)},
     )
 
@@ -177,6 +180,7 @@ def arrays_of(model: FittedModel) -> dict[str, Any]:
     return {
         **{name: getattr(model.dictionary, name) for name in names},
         **{name: getattr(model, name) for name in MODEL_ARRAYS},
+        **{f"sample/{name}": getattr(model.sample, name) for name in ("X", "targets", "weights")},
     }
 
 
@@ -186,7 +190,9 @@ def assert_same_model(loaded: FittedModel, saved: FittedModel, frame: pd.DataFra
         assert found.dtype == array.dtype, name
         assert found.shape == array.shape, name
         assert found.tobytes() == array.tobytes(), name
-    for name in {f.name for f in fields(FittedModel)} - {"dictionary", "encoding", "report"}:
+    for name in {f.name for f in fields(FittedModel)} - {
+        "dictionary", "encoding", "report", "sample",
+    }:  # fmt: skip
         value = getattr(saved, name)
         if not isinstance(value, np.ndarray):
             assert getattr(loaded, name) == value, name
@@ -745,16 +751,37 @@ def test_incomplete(saved):
 
 
 def test_newer_format(saved):
-    edit(saved, lambda attributes: attributes.update(format_version=3, squeak_dist_version="9.0"))
+    newer = FORMAT_VERSION + 1
+    edit(saved, lambda a: a.update(format_version=newer, squeak_dist_version="9.0"))
     with pytest.raises(StoreFormatError, match="upgrade squeak_dist") as caught:
         load_model(saved)
-    assert "format_version 3" in str(caught.value)
+    assert f"format_version {newer}" in str(caught.value)
     assert "9.0" in str(caught.value)
-    assert "reads up to 2:" in str(caught.value)
+    assert f"reads up to {FORMAT_VERSION}:" in str(caught.value)
+
+
+def test_a_store_of_format_2_has_no_sample_and_is_read(saved, frame):
+    whole = load_model(saved)
+    shutil.rmtree(saved / "sample")
+
+    def as_it_was(attributes):
+        attributes["format_version"] = 2
+        checksums = attributes["checksums"]
+        for name in ("X", "targets", "weights"):
+            del checksums[f"sample/{name}"]
+        del checksums["attributes"]
+        bare = {name: value for name, value in attributes.items() if name != "complete"}
+        checksums["attributes"] = attributes_checksum(bare)
+
+    edit(saved, as_it_was)
+    read = load_model(saved)
+    assert read.sample is None
+    X, _ = read.encoding.encode(frame)
+    assert read.predict_encoded(X).tobytes() == whole.predict_encoded(X).tobytes()
 
 
 def test_newer_format_may_be_replaced(saved, other):
-    edit(saved, lambda attributes: attributes.update(format_version=3))
+    edit(saved, lambda attributes: attributes.update(format_version=FORMAT_VERSION + 1))
     save_model(other, saved)
     assert is_same(load_model(saved), other)
 

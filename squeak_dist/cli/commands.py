@@ -83,6 +83,8 @@ def _overwrite_option(what: str) -> Callable[[Any], Any]:
         help="regression of numbers, or classification of labels.")  # fmt: skip
 @option("--balanced", group="Model", is_flag=True,
         help="In classification: all classes of the same weight.")  # fmt: skip
+@option("--json", "as_json", is_flag=True,
+        help="Progress and summary as lines of JSON, on stderr.")  # fmt: skip
 @fit_options
 @cluster_options
 @plain_errors
@@ -140,6 +142,45 @@ def inspect(model_path: str, as_json: bool) -> None:
     with importing():
         from squeak_dist.cli.inspecting import run_inspect
     run_inspect(model_path, as_json=as_json)
+
+
+@main.command(cls=Command)
+@_model_argument
+@option("--out", type=PATH, metavar="PATH",
+        help="HTML file to write.  [default: MODEL's name with .html]")  # fmt: skip
+@option("--test", type=PATH, multiple=True, metavar="DATA",
+        help="Held-out rows to measure the quality on; repeat it for several.")  # fmt: skip
+@option("--columns", type=Columns(), metavar="A,B",
+        help="Columns for the picture of the dictionary.")  # fmt: skip
+@storage_option
+@cluster_options
+@plain_errors
+def report(**arguments: Any) -> None:
+    """Write figures and tables on MODEL to one HTML page.
+
+    The page opens without a network. Without --test the quality is that on rows
+    of the fit, each predicted as if it had been left out.
+    """
+    with importing():
+        from squeak_dist.cli.reporting import run_report
+    run_report(**arguments)
+
+
+@main.command(cls=Command)
+@option("--port", type=click.IntRange(0, 65535), default=5010, metavar="PORT", show_default=True,
+        help="Where the page is served; 0: any free port.")  # fmt: skip
+@option("--address", default="127.0.0.1", metavar="HOST", show_default=True,
+        help="Interface to serve on; by default this machine alone.")  # fmt: skip
+@cluster_options
+@plain_errors
+def watch(**arguments: Any) -> None:
+    """Serve a page that follows the fits of a Dask scheduler.
+
+    It shows the stage, its tasks and the merge tree as it fills. Ctrl-C ends it.
+    """
+    with importing():
+        from squeak_dist.cli.reporting import run_watch
+    run_watch(**arguments)
 
 
 @main.command(cls=Command)

@@ -55,6 +55,25 @@ def connected(place: Place) -> Iterator[Client | None]:
             yield client
 
 
+@contextmanager
+def connected_to_scheduler(place: Place) -> Iterator[Client]:
+    """Yield a client of a scheduler that is up; nothing is started.
+
+    Parameters
+    ----------
+    place : Place
+        As for :func:`connected`, whose errors these are.
+    """
+    place.check()
+    address = _address(place)
+    if address is None:
+        raise InvalidParameterError(
+            "no scheduler is named; add --scheduler tcp://HOST:PORT or --scheduler-file PATH"
+        )
+    with _remote(address, place) as client:
+        yield client
+
+
 def _address(place: Place) -> Address | None:
     text = place.scheduler
     if text is None and place.scheduler_file is not None:

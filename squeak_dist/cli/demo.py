@@ -17,7 +17,7 @@ import squeak_dist
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.cli.connecting import connected
 from squeak_dist.cli.places import Place
-from squeak_dist.cli.progress import StageBars, compute_with_bar
+from squeak_dist.cli.progress import compute_with_bar, fit_view
 from squeak_dist.datasets import holdout, sea_surface_temperature
 from squeak_dist.distributed import read_parquet
 from squeak_dist.errors import InvalidParameterError
@@ -30,6 +30,7 @@ FEATURES = ["x", "y", "z", "month_cos", "month_sin", "month"]
 # latitude (currents run along the equator), a third of a year on the circle, 20 months.
 LENGTH_SCALES = (0.35, 0.35, 0.08, 2.0, 2.0, 20.0)
 MAX_DICTIONARY = 1000
+_DRAWN = 2000  # test rows in the figures of the report
 _EXTREME_SHARE = 0.05  # of the test rows: those of highest leverage
 
 
@@ -106,21 +107,20 @@ def run_demo(client: Client, out: Path, seed: int, *, quiet: bool) -> None:
         f"{len(test):,} test rows; {', '.join(FEATURES)} -> temperature",
         err=True,
     )
-    bars = StageBars(quiet)
     began = time.perf_counter()
-    fitted = squeak_dist.fit(
-        read_parquet(train_dir),
-        target="temperature",
-        features=FEATURES,
-        kernel="rbf",  # Nystroem's as well
-        length_scale=LENGTH_SCALES,
-        max_dictionary=MAX_DICTIONARY,
-        random_state=seed,
-        client=client,
-        progress=bars,
-    )
+    with fit_view(quiet=quiet) as view:
+        fitted = squeak_dist.fit(
+            read_parquet(train_dir),
+            target="temperature",
+            features=FEATURES,
+            kernel="rbf",  # Nystroem's as well
+            length_scale=LENGTH_SCALES,
+            max_dictionary=MAX_DICTIONARY,
+            random_state=seed,
+            client=client,
+            progress=view,
+        )
     seconds = time.perf_counter() - began
-    bars.close()
     fitted.save(path)
 
     model = squeak_dist.load(path)
@@ -136,7 +136,36 @@ def run_demo(client: Client, out: Path, seed: int, *, quiet: bool) -> None:
     _print_table(rows, model.model_)
     for line in draw_maps(out, model, train, test):
         click.echo(line)
+    click.echo(f"report: {write_demo_report(out, model.model_, test, rows)}")
     click.echo(f"model: {path}")
+
+
+def write_demo_report(out: Path, model: FittedModel, test: pd.DataFrame, rows: list[Row]) -> Path:
+    """Write the report of the model with the scores of all methods on all test rows.
+
+    Parameters
+    ----------
+    out : Path
+        Directory of the page.
+    model : FittedModel
+        The model.
+    test : pandas.DataFrame
+        Test rows, of which 2,000 are drawn.
+    rows : list of Row
+        The table of the demo.
+    """
+    from squeak_dist.report import judge_others, judged, write_report
+
+    scores = {
+        row.method: {
+            "RMSE": row.rmse, "R²": row.r2, "RMSE of the top 5 %": row.rmse_extreme,
+            "seconds": row.seconds,
+        }
+        for row in rows
+    }  # fmt: skip
+    drawn = test.sample(_DRAWN, random_state=0)
+    shown = judged(model, drawn[FEATURES], drawn["temperature"]).rows
+    return write_report(out / "report.html", judge_others(model, shown, scores))
 
 
 def write_months(frame: pd.DataFrame, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -9,10 +10,10 @@ import click
 import squeak_dist
 from squeak_dist.cli.connecting import connected
 from squeak_dist.cli.inputs import read_data
-from squeak_dist.cli.inspecting import summary
+from squeak_dist.cli.inspecting import facts, summary
 from squeak_dist.cli.outputs import check_apart
 from squeak_dist.cli.places import Place, options_for
-from squeak_dist.cli.progress import StageBars
+from squeak_dist.cli.progress import fit_view
 from squeak_dist.errors import InvalidParameterError
 from squeak_dist.store import check_writable
 
@@ -28,6 +29,7 @@ def run_fit(
     remove_checkpoint: bool,
     task: str,
     balanced: bool,
+    as_json: bool,
     cluster: Place,
     quiet: bool,
     **parameters: Any,
@@ -54,6 +56,8 @@ def run_fit(
         Whether they go when the model is saved.
     task, balanced
         What is learned.
+    as_json : bool
+        Progress and summary as lines of JSON.
     cluster : Place
         Where it runs.
     quiet : bool
@@ -68,9 +72,8 @@ def run_fit(
     if checkpoint is not None:
         check_apart("--checkpoint", checkpoint, *data, model_path)
     table = read_data(data)  # an error before any worker starts
-    bars = StageBars(quiet)
     with connected(cluster) as client:
-        try:
+        with fit_view(quiet=quiet, as_json=as_json) as view:
             estimator.fit(
                 # By its name where it is one place: a checkpoint then looks at the files.
                 data[0] if len(data) == 1 else table,
@@ -78,16 +81,16 @@ def run_fit(
                 features=features,
                 sample_weight=sample_weight,
                 client=client,
-                progress=None if quiet else bars,
+                progress=view,
                 checkpoint=checkpoint,
                 checkpoint_options=options_for(checkpoint),
             )
-        finally:
-            bars.close()
         estimator.save(model_path, overwrite=overwrite)
     if checkpoint is not None and remove_checkpoint:
         squeak_dist.remove_checkpoint(checkpoint)
-    click.echo(summary(estimator.model_), err=True)
+    model = estimator.model_
+    done = json.dumps({"event": "done", **facts(model)}, allow_nan=False) if as_json else ""
+    click.echo(done or summary(model), err=True)
     click.echo(model_path)
 
 

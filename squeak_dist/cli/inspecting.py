@@ -42,7 +42,15 @@ def facts(model: FittedModel | FeatureModel) -> dict[str, Any]:
         Of any task.
     """
     report = model.report
-    known = ("rows_fitted", "train_rmse", "target_std", "solver", "seconds", "peak_worker_bytes")
+    known = (
+        "sampler",
+        "rows_fitted",
+        "train_rmse",
+        "target_std",
+        "solver",
+        "seconds",
+        "peak_worker_bytes",
+    )
     return {
         "task": report["task"],
         "kernel": str(model.kernel),

@@ -1,9 +1,10 @@
-"""Progress bars on stderr; nothing where stderr is no terminal."""
+"""Progress on stderr; nothing where stderr is no terminal, unless JSON is asked for."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -11,42 +12,28 @@ import dask
 from dask.diagnostics import ProgressBar
 from distributed import Client, progress
 
+from squeak_dist.progress import JsonLines, ProgressView, terminal_view
 
-class StageBars:
-    """One bar per stage of a fit; to be passed as ``progress``.
+
+@contextlib.contextmanager
+def fit_view(*, quiet: bool, as_json: bool = False) -> Iterator[ProgressView | None]:
+    """Yield what shows a fit on stderr: nothing, lines of JSON, or a line per stage.
 
     Parameters
     ----------
     quiet : bool
         Show nothing.
+    as_json : bool
+        Lines of JSON; otherwise a terminal is needed.
     """
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._stage = ""
-        self._bar: Any = None
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Move the bar of a stage to ``done`` of ``total`` tasks."""
-        if self._quiet or not sys.stderr.isatty():
-            return
-        if stage != self._stage:
-            self.close()
-            self._stage = stage
-            label = f"{stage:>10}"
-            self._bar = click.progressbar(length=max(total, 1), label=label, file=sys.stderr)
-            self._bar.render_progress()
-        if self._bar is None:
-            return
-        self._bar.update(done - self._bar.pos)
-        if done >= total:
-            self.close()
-
-    def close(self) -> None:
-        """End the current bar."""
-        if self._bar is not None:
-            self._bar.render_finish()
-            self._bar = None
+    view = None
+    if not quiet:
+        view = ProgressView(JsonLines(sys.stderr)) if as_json else terminal_view()
+    try:
+        yield view
+    finally:
+        if view is not None:
+            view.close()
 
 
 def compute_with_bar(collection: Any, client: Client | None, *, quiet: bool) -> Any:

@@ -14,7 +14,6 @@ from squeak_dist.distributed.class_scores import ClassEvaluation, ClassScore, ev
 from squeak_dist.distributed.class_sources import class_source, given_class_source
 from squeak_dist.distributed.executor import (
     DaskExecutor,
-    Progress,
     active_client,
     active_executor,
     extend_source,
@@ -38,6 +37,7 @@ from squeak_dist.distributed.predictions import (
     write_dual_weights,
 )
 from squeak_dist.distributed.row_outputs import RowOutput, map_rows
+from squeak_dist.distributed.samples import sample_source
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
 from squeak_dist.distributed.sources import (
     Source,
@@ -46,6 +46,7 @@ from squeak_dist.distributed.sources import (
     read_parquet,
     read_source,
 )
+from squeak_dist.progress import Progress
 
 __all__ = [
     "ClassEvaluation",
@@ -84,6 +85,7 @@ __all__ = [
     "read_features",
     "read_parquet",
     "read_source",
+    "sample_source",
     "target_labels",
     "transform_collection",
     "write_dual_weights",

@@ -12,7 +12,7 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes, indicate, shown
-from squeak_dist.distributed.executor import Progress, active_executor
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.failures import Guarded
 from squeak_dist.distributed.labels import Labelled
 from squeak_dist.distributed.schema import Source, other_targets
@@ -25,6 +25,7 @@ from squeak_dist.label_counts import (
     merge_counts,
 )
 from squeak_dist.merge_tree import balanced_levels
+from squeak_dist.progress import Progress
 from squeak_dist.stages.executors import Executor, reduce_tree
 
 _FAN_IN = 8
@@ -37,7 +38,7 @@ def class_source(
     missing: str,
     *,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> tuple[Source, Classes, Float64Array | None]:
     """Count the labels, and cut the collection into partitions with ±1 columns.
 
@@ -51,7 +52,7 @@ def class_source(
         Whether rows without a label are an error.
     client : distributed.Client, optional
         The current client by default.
-    progress : callable, optional
+    progress : callable or bool, optional
         Called with (stage, tasks done, tasks in all).
 
     Returns

@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +35,7 @@ from squeak_dist.errors import (
 )
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
+from squeak_dist.progress import Progress, TaskListener, automatic_view
 from squeak_dist.stages import (
     CheckpointExecutor,
     Executor,
@@ -44,11 +45,11 @@ from squeak_dist.stages import (
     fit_stream,
     fit_tables,
     forecast_fit,
+    task_facts,
 )
 from squeak_dist.validation import check_memory, check_versions
 
-Progress = Callable[[str, int, int], None]
-
+TOPIC = "squeak_dist-"  # what the topics of Dask's events begin with: one per fit
 _KEY = "squeak"  # what the keys of a fit's tasks begin with
 _REMOTE = ("aiohttp", "azure", "botocore", "gcsfs", "google")  # errors that are no OSError
 _LARGE_TABLE = 256 << 20  # bytes in memory that are better read by the workers
@@ -66,7 +67,13 @@ class DaskExecutor:
         Where to run; without one, Dask's threaded scheduler in this process.
     progress : callable, optional
         Called with (stage, tasks done, tasks in all), from the client's event
-        loop: it must be quick, must not raise and must not use the client.
+        loop: it must be quick, must not raise and must not use the client. A
+        :class:`~squeak_dist.progress.TaskListener` also hears what each task says of itself.
+
+    Notes
+    -----
+    On a cluster each task logs an event when it is done, and each stage when it begins, under
+    a topic of the fit: ``squeak-dist watch`` reads them.
     """
 
     def __init__(self, client: Client | None, progress: Progress | None = None) -> None:
@@ -75,7 +82,7 @@ class DaskExecutor:
         self._calls = 0  # since the last gather
         self._numbers = itertools.count()
         self._run = uuid.uuid4().hex[:8]
-        self._topic = f"squeak_dist-{self._run}"
+        self._topic = f"{TOPIC}{self._run}"
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a Delayed on function(*args)."""
@@ -83,7 +90,7 @@ class DaskExecutor:
         name = function.__name__.strip("_").replace("_", "-")
         key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
         task: Callable[..., Any] = Guarded(function)
-        if self._progress is not None and self._client is not None:
+        if self._client is not None:
             task = _Announced(task, self._topic)
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
 
@@ -204,7 +211,7 @@ class _Announced:
 
     def __call__(self, *args: Any) -> Any:
         value = self.function(*args)
-        get_worker().log_event(self.topic, self.__name__)
+        get_worker().log_event(self.topic, task_facts(self.__name__, value))
         return value
 
 
@@ -212,6 +219,7 @@ class _Announced:
 def _cluster_progress(
     client: Client, topic: str, progress: Progress | None, stage: str, total: int
 ) -> Iterator[None]:
+    client.log_event(topic, {"stage": stage, "total": total})
     if progress is None:
         yield
         return
@@ -219,8 +227,10 @@ def _cluster_progress(
 
     def count(event: Any) -> None:
         nonlocal done
-        if not over:  # events may come late
+        _, facts = event
+        if not over and "task" in facts:  # events may come late
             done = min(done + 1, total)  # a task that ran twice after a lost worker counts once
+            _tell(progress, facts)
             progress(stage, done, total)
 
     progress(stage, 0, total)
@@ -231,6 +241,11 @@ def _cluster_progress(
         over = True
         client.unsubscribe_topic(topic)
     progress(stage, total, total)
+
+
+def _tell(progress: Progress, facts: Mapping[str, Any]) -> None:
+    if isinstance(progress, TaskListener):
+        progress.task_done(facts)
 
 
 @contextmanager
@@ -244,6 +259,9 @@ def _local_progress(progress: Progress | None, stage: str, total: int) -> Iterat
         nonlocal done
         if str(key).startswith(_KEY):  # not the user's own tasks, which are in the graph too
             done = min(done + 1, total)
+            # A key is squeak-<name>-<run>-<number>, the name without its underscores.
+            name = "_" + "_".join(str(key).split("-")[1:-2])
+            _tell(progress, task_facts(name, result))
             progress(stage, done, total)
 
     progress(stage, 0, total)
@@ -288,23 +306,45 @@ def active_client(client: Client | str | None) -> Iterator[Client | None]:
 
 @contextmanager
 def active_executor(
-    client: Client | str | None, progress: Progress | None = None
+    client: Client | str | None, progress: Progress | bool | None = None
 ) -> Iterator[DaskExecutor | RayExecutor]:
     """Yield the executor to run on: Ray, the active client, or local threads.
+
+    Parameters
+    ----------
+    client : distributed.Client or "ray", optional
+        The current client by default.
+    progress : callable or bool, optional
+        True: a view in a notebook or terminal, and nothing elsewhere.
 
     Raises
     ------
     VersionMismatchError, ClusterError
         If it cannot do the work.
     """
-    if client == RAY:
-        yield RayExecutor(progress)
+    with _followed(progress) as told:
+        if client == RAY:
+            yield RayExecutor(told)
+            return
+        with active_client(client) as chosen:
+            if chosen is not None:
+                _wait_for_a_worker(chosen)
+                check_versions(chosen)
+            yield DaskExecutor(chosen, told)
+
+
+@contextmanager
+def _followed(progress: Progress | bool | None) -> Iterator[Progress | None]:
+    """Yield the callable that is told of a fit: the given one, or a view of its own."""
+    if not isinstance(progress, bool):
+        yield progress
         return
-    with active_client(client) as chosen:
-        if chosen is not None:
-            _wait_for_a_worker(chosen)
-            check_versions(chosen)
-        yield DaskExecutor(chosen, progress)
+    view = automatic_view() if progress else None
+    try:
+        yield view
+    finally:
+        if view is not None:
+            view.close()
 
 
 def _wait_for_a_worker(client: Client) -> None:
@@ -339,7 +379,7 @@ def fit_source(
     parameters: FitParameters,
     *,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoint: Vault | None = None,
     classes: Classes | None = None,
 ) -> FittedModel:
@@ -354,7 +394,7 @@ def fit_source(
     client : distributed.Client or "ray", optional
         The current client by default; ``"ray"``: the Ray that this process is connected to.
     progress : callable, optional
-        Called with (stage, tasks done, tasks in all).
+        Called with (stage, tasks done, tasks in all); True: a view of its own.
     checkpoint : Vault, optional
         Where finished parts are kept, and found by a second fit.
     classes : Classes, optional
@@ -394,7 +434,7 @@ def forecast_source(
     parameters: FitParameters,
     *,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Forecast:
     """Say what a fit to a source would cost where it would run.
 
@@ -415,7 +455,7 @@ def extend_source(
     parameters: FitParameters,
     *,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     classes: Classes | None = None,
 ) -> tuple[Stream, FittedModel]:
     """Pass the partitions of a source through a stream, one after the other.

@@ -10,11 +10,12 @@ from dask.base import is_dask_collection
 from distributed import Client
 
 from squeak_dist._typing import FloatArray
-from squeak_dist.distributed.executor import Progress, active_executor
+from squeak_dist.distributed.executor import active_executor
 from squeak_dist.distributed.grids import is_data_array, is_dataset
 from squeak_dist.distributed.row_outputs import RowOutput, map_rows
 from squeak_dist.distributed.sources import Source
 from squeak_dist.feature_model import ComponentModel, FeatureModel
+from squeak_dist.progress import Progress
 from squeak_dist.stages import (
     FitParameters,
     Stream,
@@ -30,7 +31,7 @@ def fit_features_source(
     parameters: FitParameters,
     *,
     client: Client | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> FeatureModel:
     """Fit the features of a dictionary to a source on a cluster, or on local threads.
 
@@ -42,8 +43,8 @@ def fit_features_source(
         All parameters.
     client : distributed.Client, optional
         The current client by default.
-    progress : callable, optional
-        Called with (stage, tasks done, tasks in all).
+    progress : callable or bool, optional
+        Called with (stage, tasks done, tasks in all); True: a view of its own.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def fit_components_source(
     *,
     n_components: int | None,
     client: Client | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> ComponentModel:
     """Fit principal components to a source on a cluster, or on local threads.
 
@@ -93,7 +94,7 @@ def extend_features_source(
     parameters: FitParameters,
     *,
     client: Client | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> tuple[Stream, FeatureModel]:
     """Pass the partitions of a source through a stream, for the features of its dictionary.
 
@@ -121,7 +122,7 @@ def extend_components_source(
     *,
     n_components: int | None,
     client: Client | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> tuple[Stream, ComponentModel]:
     """Pass the partitions of a source through a stream, for the components of all its rows.
 

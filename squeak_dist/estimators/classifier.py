@@ -18,8 +18,8 @@ from squeak_dist._typing import Float64Array
 from squeak_dist.classes import Classes
 from squeak_dist.distributed import (
     ClassEvaluation,
-    Labelled,
     Progress,
+    Source,
     as_fitted,
     class_source,
     evaluate_classes,
@@ -38,6 +38,7 @@ from squeak_dist.estimators.streams import forget_stream, go_on, open_stream
 from squeak_dist.kernels import Kernel
 from squeak_dist.label_counts import check_class_weight
 from squeak_dist.model import FittedModel
+from squeak_dist.samplers import Sampler
 from squeak_dist.stages import FitParameters
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
 
     Parameters
     ----------
-    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary
+    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary, sampler
         As in :class:`~squeak_dist.SqueakRegressor`.
     on_overrun, solver, approximation, linear_part, fan_in
         As in :class:`~squeak_dist.SqueakRegressor`.
@@ -124,6 +125,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         delta: float = 0.1,
         qbar: int | str = 16,
         max_dictionary: int | None = 2000,
+        sampler: str | Sampler = "squeak",
         on_overrun: str = "raise_gamma",
         solver: str = "auto",
         approximation: str = "projected",
@@ -144,6 +146,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             delta=delta,
             qbar=qbar,
             max_dictionary=max_dictionary,
+            sampler=sampler,
             on_overrun=on_overrun,
             solver=solver,
             approximation=approximation,
@@ -166,7 +169,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         client: Client | str | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakClassifier:
@@ -381,7 +384,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             Labels that the fit had not are counted as wrong. One pass over the data.
         """
         model = self._fitted()
-        source = self._test_data(X, y, sample_weight, target).source(model.classes)
+        source = self._held_out(X, y, sample_weight, target)
         return evaluate_classes(model, source, client=client)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -415,19 +418,20 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
         check_class_weight(self.class_weight)
         return super()._parameters()
 
-    def _test_data(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Labelled:
-        """Find the labels of test data, cut as the training data were."""
+    def _held_out(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
+        """Cut test data as the training data were; their target is the position of the class."""
         model = self._fitted()
         X = as_fitted(model, X)
         if y is None and target is None:
             target = column_named(X, model.classes.target)
-        return labelled(
+        found = labelled(
             X,
             y,
             target=target,
             features=None if model.unnamed_features else list(model.encoding.used_labels),
             sample_weight=sample_weight,
         )
+        return found.source(model.classes)
 
 
 def _with_weights(model: FittedModel, weights: Float64Array | None) -> FittedModel:

@@ -43,7 +43,7 @@ class FeatureEstimator(
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         client: Client | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Any:
         """Learn the features of a table.
 
@@ -61,8 +61,9 @@ class FeatureEstimator(
             For a URL: passed to fsspec.
         client : distributed.Client, optional
             The current client by default; without any, local threads.
-        progress : callable, optional
-            Called with (stage, tasks done, tasks in all).
+        progress : callable or bool, optional
+            Called with (stage, tasks done, tasks in all). True: a line per stage in a
+            terminal or notebook, with rows per second, dictionary size and time left.
 
         Returns
         -------
@@ -102,7 +103,7 @@ class FeatureEstimator(
         *,
         features: Sequence[Hashable] | None = None,
         client: Client | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Any:
         """Pass further rows through SQUEAK; the features are then those of all rows so far.
 

@@ -20,6 +20,7 @@ from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
 from squeak_dist.model import FittedModel
 from squeak_dist.parameter_table import ALIASES
+from squeak_dist.samplers import SAMPLERS
 from squeak_dist.stages import Forecast
 from squeak_dist.store import load_model
 
@@ -42,7 +43,7 @@ def fit(
     sample_weight: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_options: Mapping[str, Any] | None = None,
     **parameters: Any,
@@ -57,7 +58,7 @@ def fit(
         As in :meth:`SqueakRegressor.fit`.
     **parameters
         Those of :class:`SqueakRegressor`: ``kernel``, ``length_scale``, ``mu``,
-        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``missing``, ….
+        ``gamma``, ``epsilon``, ``qbar``, ``max_dictionary``, ``sampler``, ``missing``, ….
 
     Returns
     -------
@@ -104,7 +105,7 @@ def plan(
     sample_weight: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     client: Client | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **parameters: Any,
 ) -> Forecast:
     """Say what a fit would keep and cost, before it runs.
@@ -135,7 +136,7 @@ def plan(
     what a row costs on every thread of the cluster.
     """
     _check_names(parameters)
-    checked = SqueakRegressor(**parameters)._parameters()
+    checked = SqueakRegressor(**parameters).check_parameters()
     source = read_source(
         X,
         y,
@@ -234,6 +235,8 @@ def _derived_parameters(model: FittedModel | FeatureModel) -> dict[str, Any]:
         "dtype": model.encoding.dtype,
         "random_state": model.seed,
     }
+    if (name := model.report.get("sampler")) in SAMPLERS:
+        parameters["sampler"] = name  # one of the user's own is not in the store
     if isinstance(model, ComponentModel):
         return parameters | {"n_components": model.n_outputs}
     if isinstance(model, FeatureModel):

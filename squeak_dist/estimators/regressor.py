@@ -70,6 +70,11 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         Theorem 1 asks for, about 10⁴: it keeps nearly every row of a small table.
     max_dictionary : int or None, default 2000
         Largest dictionary; it sets memory and time.
+    sampler : str or Sampler, default "squeak"
+        How the dictionary is chosen: a name of :data:`squeak_dist.samplers.SAMPLERS`
+        (``"uniform"``, ``"rls-sampling"``, ``"k-means"``, …), or your own function or
+        object, called as :class:`squeak_dist.samplers.Sampler` says. All but
+        ``"squeak"``, ``"disqueak…"`` and ``"uniform"`` need all rows in one task.
     on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
         At a dictionary that does not fit: raise γ (with a warning where γ was
         given), or stop the dictionary pass there.
@@ -150,7 +155,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         features: Sequence[Hashable] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         client: Client | str | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_options: Mapping[str, Any] | None = None,
     ) -> SqueakRegressor:
@@ -175,8 +180,9 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         client : distributed.Client or "ray", optional
             The current client by default; without any, local threads. ``"ray"``: the
             Ray that ``ray.init()`` connected this process to.
-        progress : callable, optional
-            Called with (stage, tasks done, tasks in all).
+        progress : callable or bool, optional
+            Called with (stage, tasks done, tasks in all). True: a line per stage in a
+            terminal or notebook, with rows per second, dictionary size and time left.
         checkpoint : str or path, optional
             A directory or any fsspec URL that client and workers share. Finished
             parts are kept there; after a break the same call goes on from them, to
@@ -231,7 +237,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         target: Any = None,
         features: Sequence[Hashable] | None = None,
         client: Client | str | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> SqueakRegressor:
         """Pass further rows through SQUEAK; the model is then that of all rows so far.
 
@@ -347,7 +353,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
             RMSE and R² of each; ``print`` shows a table. One pass over the data.
         """
         model = self._fitted()
-        source = self._test_source(X, y, sample_weight, target)
+        source = self._held_out(X, y, sample_weight, target)
         return evaluate_source(model, source, client=client)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -394,7 +400,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
             The current client by default.
         """
         model = self._fitted()
-        source = self._test_source(X, y, sample_weight, target)
+        source = self._held_out(X, y, sample_weight, target)
         write_dual_weights(model, source, path, storage_options=storage_options, client=client)
 
     def __sklearn_tags__(self) -> Any:
@@ -404,7 +410,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         tags.input_tags.string = True
         return tags
 
-    def _test_source(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
+    def _held_out(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
         """Cut test data as the training data were."""
         model = self._fitted()
         X = as_fitted(model, X)

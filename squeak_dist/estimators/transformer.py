@@ -7,6 +7,7 @@ from typing import Any
 
 from squeak_dist.estimators.features import FeatureEstimator, OwnContainers
 from squeak_dist.kernels import Kernel
+from squeak_dist.samplers import Sampler
 
 
 class SqueakTransformer(OwnContainers, FeatureEstimator):
@@ -36,6 +37,11 @@ class SqueakTransformer(OwnContainers, FeatureEstimator):
         Copies q̄ ≥ 1 per row before selection.
     max_dictionary : int or None, default 2000
         Largest dictionary, and so the most features. None: no limit; give γ then.
+    sampler : str or Sampler, default "squeak"
+        How the dictionary is chosen: a name of :data:`squeak_dist.samplers.SAMPLERS`
+        (``"uniform"``, ``"rls-sampling"``, ``"k-means"``, …), or your own function or
+        object, called as :class:`squeak_dist.samplers.Sampler` says. All but
+        ``"squeak"``, ``"disqueak…"`` and ``"uniform"`` need all rows in one task.
     on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
         At a dictionary that does not fit: raise γ (with a warning where γ was
         given), or stop there.
@@ -108,6 +114,7 @@ class SqueakTransformer(OwnContainers, FeatureEstimator):
         delta: float = 0.1,
         qbar: int | str = 16,
         max_dictionary: int | None = 2000,
+        sampler: str | Sampler = "squeak",
         on_overrun: str = "raise_gamma",
         approximation: str = "projected",
         fan_in: int = 2,
@@ -123,6 +130,7 @@ class SqueakTransformer(OwnContainers, FeatureEstimator):
         self.delta = delta
         self.qbar = qbar
         self.max_dictionary = max_dictionary
+        self.sampler = sampler
         self.on_overrun = on_overrun
         self.approximation = approximation
         self.fan_in = fan_in

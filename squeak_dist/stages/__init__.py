@@ -5,6 +5,7 @@ tree) → solve → model. Data flow one way; each stage ends with one value on 
 driver.
 """
 
+from squeak_dist.stages.announcing import task_facts
 from squeak_dist.stages.checkpointing import CheckpointExecutor
 from squeak_dist.stages.executors import Executor, PlainExecutor
 from squeak_dist.stages.features import (
@@ -34,4 +35,5 @@ __all__ = [
     "fit_tables",
     "forecast_fit",
     "projected_bytes",
+    "task_facts",
 ]

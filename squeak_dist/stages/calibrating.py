@@ -18,7 +18,7 @@ from squeak_dist.nystrom import NystromMap, projected_map
 from squeak_dist.ridge_path import ridge_path
 from squeak_dist.solvers import joint_equations
 from squeak_dist.squeak import SqueakParameters, SqueakState, shrink, squeak
-from squeak_dist.stages.tuning import EncodedSample
+from squeak_dist.stages.tuning import TuningSample
 
 _ROWS = (512, 2048)  # rows whose difference in time is taken: what starting costs drops out
 _SIZES = (0.5, 1.0)  # of the dictionary: two points of a line through 0 in m and m²
@@ -58,13 +58,13 @@ class Rates:
 
 
 def measure_rates(
-    sample: EncodedSample, kernel: Kernel, squeak_parameters: SqueakParameters, size: int
+    sample: TuningSample, kernel: Kernel, squeak_parameters: SqueakParameters, size: int
 ) -> Rates:
     """Time the functions of a fit on the sample.
 
     Parameters
     ----------
-    sample : EncodedSample
+    sample : TuningSample
         Some thousand rows.
     kernel : Kernel
         With its length scales.
@@ -107,7 +107,7 @@ def measure_rates(
         )
 
 
-def _uniform_dictionary(sample: EncodedSample, parameters: SqueakParameters, m: int) -> Dictionary:
+def _uniform_dictionary(sample: TuningSample, parameters: SqueakParameters, m: int) -> Dictionary:
     """Return m rows that stand for all of them: as large as the one to come, chosen at once."""
     return Dictionary(
         points=sample.X[:m],
@@ -124,7 +124,7 @@ def _row_cost(
     work: Callable[[Any, FloatArray, Float64Array], Any],
     of_sizes: list[Any],
     sizes: list[int],
-    sample: EncodedSample,
+    sample: TuningSample,
 ) -> RowCost:
     """Fit linear · m + square · m² to the seconds of a row at two sizes."""
     few, many = (min(rows, len(sample.X)) for rows in _ROWS)

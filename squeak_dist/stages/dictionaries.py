@@ -29,6 +29,8 @@ from squeak_dist.stages.records import TaskRecord, peak_memory, worker_name
 # First entries of the spawn keys of SeedSequence; the profile has 0, the solve 4.
 CHAIN_KEY, FINISH_KEY, _MERGE_KEY = 1, 2, 3
 
+_MOST_POINTS = 100  # of the growth of a chain in its record
+
 
 @dataclass(frozen=True, eq=False)
 class Branch:
@@ -44,12 +46,15 @@ class Branch:
         In this chain, while it is not finished.
     peak_bytes : int
         Largest memory of a worker so far.
+    growth : tuple of (rows, size, gamma)
+        Of this chain, while it is not finished: see :class:`TaskRecord`.
     """
 
     state: SqueakState
     records: tuple[TaskRecord, ...] = ()
     seconds: float = 0.0
     peak_bytes: int = 0
+    growth: tuple[tuple[int, int, float], ...] = ()
 
     @property
     def dictionary(self) -> Dictionary:
@@ -112,7 +117,7 @@ def _chain_step(
     if branch is None:
         X = tables[0].X
         branch = Branch(start_state(X.shape[1], X.dtype, settings))
-    state = branch.state
+    state, growth = branch.state, list(branch.growth)
     with single_blas_thread():
         for table, partition in zip(tables, partitions, strict=True):
             state = squeak(
@@ -124,8 +129,9 @@ def _chain_step(
                 indices=table.indices,
                 row_weights=table.weights,
             )
+            growth.append((state.rows_seen, len(state.dictionary), state.dictionary.gamma))
     seconds = branch.seconds + time.perf_counter() - began
-    return Branch(state, seconds=seconds, peak_bytes=peak_memory())
+    return Branch(state, seconds=seconds, peak_bytes=peak_memory(), growth=tuple(growth))
 
 
 def _chain_end(
@@ -135,7 +141,7 @@ def _chain_end(
     with single_blas_thread():
         state = finish(kernel, branch.state, settings, task_rng(seed, FINISH_KEY, 0, index))
     seconds = branch.seconds + time.perf_counter() - began
-    return _recorded(state, (branch,), 0, index, len(branch.dictionary), seconds)
+    return recorded(state, (branch,), 0, index, len(branch.dictionary), seconds)
 
 
 def _merge_task(
@@ -158,10 +164,10 @@ def _merge_task(
     state = SqueakState(merged, len(merged), rows, rows)
     size_in = sum(map(len, dictionaries))
     seconds = time.perf_counter() - began
-    return _recorded(state, tuple(branches), level, index, size_in, seconds)
+    return recorded(state, tuple(branches), level, index, size_in, seconds)
 
 
-def _recorded(
+def recorded(
     state: SqueakState,
     below: tuple[Branch, ...],
     level: int,
@@ -169,6 +175,22 @@ def _recorded(
     size_in: int,
     seconds: float,
 ) -> Branch:
+    """Return a branch with the record of its node and of all below.
+
+    Parameters
+    ----------
+    state : SqueakState
+        The dictionary, and the rows it stands for.
+    below : tuple of Branch
+        What it was made of.
+    level, index : int
+        Place in the tree.
+    size_in : int
+        Rows of the dictionaries it was made of.
+    seconds : float
+        In this node alone.
+    """
+    here = peak_memory()
     record = TaskRecord(
         level=level,
         index=index,
@@ -178,7 +200,16 @@ def _recorded(
         gamma=state.dictionary.gamma,
         seconds=seconds,
         worker=worker_name(),
+        peak_bytes=here,
+        growth=_spread(below[0].growth) if below and level == 0 else (),
     )
     records = tuple(r for branch in below for r in branch.records)
-    peak = max(peak_memory(), *(branch.peak_bytes for branch in below))
+    peak = max([here, *(branch.peak_bytes for branch in below)])
     return Branch(state, (*records, record), peak_bytes=peak)
+
+
+def _spread(growth: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return at most 100 of the points of a chain, evenly spread, with the first and the last."""
+    if len(growth) <= _MOST_POINTS:
+        return growth
+    return tuple(growth[i] for i in np.linspace(0, len(growth) - 1, _MOST_POINTS).astype(int))

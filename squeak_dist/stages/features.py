@@ -9,6 +9,7 @@ from typing import Any
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import encoded_sample
 from squeak_dist.encoding import EncodedTable
 from squeak_dist.feature_model import ComponentModel, FeatureModel
 from squeak_dist.kernels import Kernel
@@ -96,6 +97,7 @@ def fit_features(
     learned.clock.lap("solve")
     return FeatureModel(
         **_common(learned.plan, learned.root.dictionary, parameters, unnamed_features),
+        sample=encoded_sample(learned.plan.encoding, learned.profile.sample),
         report=_report(learned, parameters, facts, "features"),
     )
 
@@ -138,6 +140,7 @@ def fit_components(
     learned.clock.lap("solve")
     return ComponentModel(
         **_common(learned.plan, learned.root.dictionary, parameters, unnamed_features),
+        sample=encoded_sample(learned.plan.encoding, learned.profile.sample),
         **_components(facts, _report(learned, parameters, facts, "components")),
     )
 
@@ -164,6 +167,7 @@ def fit_features_stream(
     stream, facts = extend_stream(executor, stream, tables, parameters, None, _stream_facts)
     return stream, FeatureModel(
         **_common(stream.plan, stream.dictionary, parameters, unnamed_features),
+        sample=stream.few_rows(),
         report=_stream_report(stream, parameters, facts, "features"),
     )
 
@@ -192,6 +196,7 @@ def fit_components_stream(
     stream, facts = extend_stream(executor, stream, tables, parameters, _SCATTER, solve)
     return stream, ComponentModel(
         **_common(stream.plan, stream.dictionary, parameters, unnamed_features),
+        sample=stream.few_rows(),
         **_components(facts, _stream_report(stream, parameters, facts, "components")),
     )
 
@@ -236,6 +241,7 @@ def _report(
         "effective_dimension": facts.effective_dimension,
         "seconds": dict(learned.clock.seconds),
         "peak_worker_bytes": max(facts.peak_bytes, learned.root.peak_bytes),
+        "peak_bytes": {"dictionary": learned.root.peak_bytes, "solve": facts.peak_bytes},
     }
 
 

@@ -9,11 +9,17 @@ import numpy as np
 
 from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import encoded_sample
 from squeak_dist.model import FittedModel, packed
 from squeak_dist.stages.classifying import classified, classified_stream
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
-from squeak_dist.stages.learning import Learned, dictionary_report, learn_dictionary
+from squeak_dist.stages.learning import (
+    Learned,
+    dictionary_bytes,
+    dictionary_report,
+    learn_dictionary,
+)
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solve_directly
@@ -89,6 +95,7 @@ def fit_tables(
         single_output=single_output,
         unnamed_features=unnamed_features,
         report=dictionary_report(learned, parameters) | _solve_report(learned, solution),
+        sample=encoded_sample(plan.encoding, learned.profile.sample),
     )
     return model if classes is None else classified(model, classes, learned.profile.sample)
 
@@ -128,6 +135,7 @@ def fit_stream(
         single_output=single_output,
         unnamed_features=unnamed_features,
         report=stream_report(stream, parameters) | solution_report(stream, solution),
+        sample=stream.few_rows(),
     )
     if classes is None:
         return stream, model
@@ -196,6 +204,8 @@ def _solve_report(learned: Learned, solution: Solution) -> dict[str, Any]:
         "linear_part": len(solution.slopes) > 0,
         "solver": "cg" if solution.residuals else "direct",
         "cg_residuals": list(solution.residuals),
+        "cg_seconds": list(solution.seconds),
+        "baseline_mu": solution.baseline_mu,
         "effective_dimension": solution.effective_dimension,
         "degrees_of_freedom": solution.freedom,
         "noise_std": np.sqrt(solution.noise_variance).tolist(),
@@ -204,4 +214,14 @@ def _solve_report(learned: Learned, solution: Solution) -> dict[str, Any]:
         "train_rmse": np.sqrt(solution.train_square / profile.weight_sum).tolist(),
         "seconds": dict(learned.clock.seconds),
         "peak_worker_bytes": max(solution.peak_bytes, learned.root.peak_bytes),
+        "peak_bytes": {"dictionary": learned.root.peak_bytes, "solve": solution.peak_bytes},
+        "bytes": _bytes(learned, solution),
     }
+
+
+def _bytes(learned: Learned, solution: Solution) -> dict[str, int]:
+    """Return what the stages keep and hand on: the largest sum of the solve is of squares."""
+    width = len(solution.coefficients) + learned.plan.encoding.n_features + 1
+    squares = 2 if solution.residuals else 1  # those of the two samples of the preconditioner
+    sums = 8 * width * (squares * width + solution.coefficients.shape[1])
+    return dictionary_bytes(learned) | {"sum": sums}

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from squeak_dist.errors import InvalidParameterError
 from squeak_dist.linalg import single_blas_thread
+from squeak_dist.samplers import MERGING
 from squeak_dist.stages.calibrating import Rates, RowCost, measure_rates
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.iterating import faster_by_iterations
@@ -18,7 +20,7 @@ from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan, chain_steps, make_plan, settled_profile
 from squeak_dist.stages.records import Clock
-from squeak_dist.stages.tuning import encoded_sample, sample_spectrum_of
+from squeak_dist.stages.tuning import sample_spectrum_of, tuning_sample
 from squeak_dist.tuning import SampleSpectrum
 
 _LADDER = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the γ of the fit
@@ -127,17 +129,24 @@ def forecast_fit(
     ------
     DataError
         For data that cannot be fitted.
+    InvalidParameterError
+        For another sampler than SQUEAK and its trees.
 
     Notes
     -----
     One pass over the data, and some seconds.
     """
+    if parameters.sampler not in MERGING:
+        raise InvalidParameterError(
+            f"a plan knows what SQUEAK keeps and costs, not sampler={parameters.sampler_name!r}; "
+            f"expected one of {', '.join(MERGING)}"
+        )
     clock = Clock()
     profile = settled_profile(executor, tables, parameters)
     clock.lap("profile")
     plan = make_plan(executor, profile, len(tables), parameters)
     clock.lap("tuning")
-    sample = encoded_sample(profile, plan.encoding, plan.target_scale)
+    sample = tuning_sample(profile, plan.encoding, plan.target_scale)
     with single_blas_thread():
         spectrum = sample_spectrum_of(sample, plan.kernel)
     size = _expected_size(spectrum, plan, plan.squeak.gamma)
@@ -212,9 +221,7 @@ class _Costs:
     def _rows_in_turn(self) -> float:
         """Rows that one thread passes over: those of the longest queue of chains."""
         kept = self.plan.partition_kept
-        chains = sorted(
-            (sum(kept[i] for i in chain) for chain in self.plan.tree.chains), reverse=True
-        )
+        chains = [sum(kept[i] for i in chain) for chain in self.plan.tree.chains]
         queues = [0.0] * min(self.slots, max(len(chains), 1))
         for rows in sorted(chains, reverse=True):  # the longest first, each to the shortest queue
             queues[int(np.argmin(queues))] += rows

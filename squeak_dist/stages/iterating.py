@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,7 @@ def solve_by_iterations(
     Solution or None
         None where the residual falls too slowly: the direct solve is then due.
     """
+    began = time.perf_counter()
     rows = sum(plan.partition_kept)
     rate = min(1.0, sample_per_centre(rows, size) * size / rows)
     regularized = executor.call(map_task, kernel, dictionary, "regularized")
@@ -213,6 +215,7 @@ def solve_by_iterations(
     )
     tolerance = executor.gather("solve", executor.call(_tolerance_of, system))
     residuals: list[float] = []
+    seconds: list[float] = []
     for _ in range(_MOST_RESTARTS):
         while not residuals or residuals[-1] > tolerance:
             if len(residuals) == _MOST_ITERATIONS or _too_slow(residuals, tolerance):
@@ -222,6 +225,7 @@ def solve_by_iterations(
             [state] = executor.persist([state], nbytes=0)
             stage = f"iteration {len(residuals) + 1}"
             residuals.append(executor.gather(stage, executor.call(_residual, state)))
+            seconds.append(time.perf_counter() - began)
         errors = _residual_tree(executor, encoded, nystrom, state, plan)
         state = executor.call(_restart, state, errors, nystrom, system)
         [state, errors] = executor.persist([state, errors], nbytes=0)
@@ -230,7 +234,8 @@ def solve_by_iterations(
             solution = executor.call(
                 _solution, state, errors, system, nystrom, kernel, dictionary, tuple(residuals)
             )
-            return executor.gather("solution", solution)
+            # The seconds are not among the arguments: they would name another value.
+            return replace(executor.gather("solution", solution), seconds=tuple(seconds))
     return None
 
 
@@ -449,13 +454,14 @@ def _solution(
 ) -> Solution:
     linear, m = system.linear, len(nystrom)
     with single_blas_thread():
+        baseline_mu = mu_by_gcv(linear)
         coefficients = nystrom.coefficients(state.theta)
         freedom = degrees_of_freedom(system.factor, system.mu)
         return Solution(
             coefficients=on_dictionary(coefficients[:m], dictionary),
             slopes=coefficients[m:],
             column_range=system.column_range,
-            baseline=solve_direct(linear, mu_by_gcv(linear)),
+            baseline=solve_direct(linear, baseline_mu),
             mu=system.mu,
             train_square=errors.square,
             freedom=freedom,
@@ -464,4 +470,5 @@ def _solution(
             effective_dimension=dictionary_effective_dimension(kernel, dictionary),
             peak_bytes=max(peak_memory(), system.peak_bytes),
             residuals=residuals,
+            baseline_mu=baseline_mu,
         )

@@ -13,6 +13,7 @@ from typing import Any
 import squeak_dist.stages.dictionaries as dictionaries
 import squeak_dist.stages.iterating as iterating
 import squeak_dist.stages.planning as planning
+import squeak_dist.stages.sampling as sampling
 import squeak_dist.stages.solving as solving
 
 ALONE = -1  # keep a value where no other call takes it
@@ -25,6 +26,8 @@ KEPT: Mapping[Callable[..., Any], int] = {
     planning._merge_profiles: 1,
     dictionaries._chain_step: 1,
     dictionaries._merge_task: 1,
+    sampling._sample_task: 1,
+    sampling._join_task: 1,
     solving._sums_task: 4,
     solving._add_sums: 1,
     solving._solve_task: 1,

@@ -10,11 +10,19 @@ import numpy as np
 
 from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.profile import Profile
-from squeak_dist.stages.dictionaries import Branch, dictionary_stage
+from squeak_dist.samplers import MERGING
+from squeak_dist.stages.dictionaries import Branch
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, encode_stage, make_plan, settled_profile
-from squeak_dist.stages.records import Clock
+from squeak_dist.stages.planning import (
+    Plan,
+    encode_stage,
+    encoded_bytes,
+    make_plan,
+    settled_profile,
+)
+from squeak_dist.stages.records import Clock, TaskRecord
+from squeak_dist.stages.sampling import sampling_bytes, sampling_stage
 from squeak_dist.stages.tuning import tuning_report
 
 _GIANT = 4  # times the median: a partition that large is named
@@ -36,6 +44,8 @@ class Learned:
         The joint dictionary.
     clock : Clock
         Seconds of each stage.
+    sampler : str
+        Name of what chose the rows.
     """
 
     profile: Profile
@@ -43,6 +53,7 @@ class Learned:
     encoded: list[Any]
     root: Branch
     clock: Clock
+    sampler: str
 
 
 def learn_dictionary(
@@ -71,14 +82,16 @@ def learn_dictionary(
     clock.lap("profile")
     plan = make_plan(executor, profile, len(tables), parameters)
     clock.lap("tuning")
+    if sampling := sampling_bytes(plan, parameters):
+        executor.check_memory(*sampling)
     executor.check_memory(*projected_bytes(plan, parameters, n_outputs))
     encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
-        "dictionary", dictionary_stage(executor, encoded, plan, parameters)
+        "dictionary", sampling_stage(executor, encoded, plan, parameters)
     )
     _warn_of_overrun(root, plan, parameters)
     clock.lap("dictionary")
-    return Learned(profile, plan, encoded, root, clock)
+    return Learned(profile, plan, encoded, root, clock, parameters.sampler_name)
 
 
 def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tuple[int, str]:
@@ -99,9 +112,11 @@ def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tu
     (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
     one block of features and one partition. Neither depends on the number of rows.
     """
-    m = min(parameters.max_dictionary or sum(plan.partition_kept), sum(plan.partition_kept))
+    rows = sum(plan.partition_kept)
+    m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
     d = plan.encoding.n_features
-    union = m * (parameters.fan_in if len(plan.tree.chains) > 1 else 1)
+    merges = parameters.sampler in MERGING and len(plan.tree.chains) > 1
+    union = m * (parameters.fan_in if merges else 1)
     merging = 3 * 8 * union**2
     solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
     largest = max(plan.partition_rows)
@@ -146,20 +161,37 @@ def dictionary_report(learned: Learned, parameters: FitParameters) -> dict[str, 
     """Return what the report says of the parameters, the rows and the dictionary."""
     profile, plan, root = learned.profile, learned.plan, learned.root
     return {
+        "sampler": learned.sampler,
         "parameters": parameters.record(),
         "rows": profile.rows,
         "rows_fitted": profile.kept,
         "rows_dropped": profile.rows - profile.kept,
+        "weight_sum": profile.weight_sum,
         "missing": {str(c.label): c.missing for c in profile.columns if c.missing},
         "missing_targets": profile.target_missing.tolist(),
         "rows_in_dictionary_pass": root.state.rows_seen,
         "partition_rows": list(plan.partition_rows),
-        "chains": len(plan.tree.chains),
+        "chains": sum(record.level == 0 for record in root.records),
         "encoded_features": plan.encoding.n_features,
         "dictionary_size": len(root.dictionary),
         "tuning": tuning_report(plan.tuning),
         "gamma_requested": plan.squeak.gamma,
         "gamma": root.dictionary.gamma,
         "stopped": root.state.stopped,
-        "merges": [asdict(record) for record in root.records],
+        "fan_in": max((len(g) for level in plan.tree.levels for g in level), default=1),
+        "merges": [_record(record) for record in root.records],
+        "bytes": dictionary_bytes(learned),
     }
+
+
+def dictionary_bytes(learned: Learned) -> dict[str, int]:
+    """Return the bytes of all encoded partitions, and of all dictionaries that were handed on."""
+    encoding = learned.plan.encoding
+    # p, Q, v and the row number of a dictionary's row are 8 bytes each.
+    row_bytes = encoding.n_features * np.dtype(encoding.dtype).itemsize + 32
+    kept = sum(record.size_out for record in learned.root.records)
+    return {"encoded": encoded_bytes(learned.plan), "dictionaries": kept * row_bytes}
+
+
+def _record(record: TaskRecord) -> dict[str, Any]:
+    return asdict(record) | {"growth": [list(point) for point in record.growth]}

@@ -11,8 +11,9 @@ import numpy as np
 from squeak_dist.errors import InvalidParameterError
 from squeak_dist.kernels import Kernel, make_kernel
 from squeak_dist.parameter_table import LENGTH_SCALES, PARAMETERS
+from squeak_dist.samplers import SIZED, Sampler, check_sampler, sampler_name
 
-_OBJECTS = ("kernel", "length_scale")  # more than words and numbers: checked apart
+_OBJECTS = ("kernel", "length_scale", "sampler")  # more than words and numbers: checked apart
 _TUNABLE = ("auto", "rbf", "matern")
 
 
@@ -38,7 +39,7 @@ class FitParameters:
 
     Parameters
     ----------
-    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary
+    kernel, length_scale, mu, gamma, epsilon, delta, qbar, max_dictionary, sampler
         As in :class:`squeak_dist.SqueakRegressor`.
     on_overrun, solver, approximation, linear_part, fan_in, missing, standardize, dtype
         As in :class:`squeak_dist.SqueakRegressor`.
@@ -59,6 +60,7 @@ class FitParameters:
     delta: float = 0.1
     qbar: int | str = 16
     max_dictionary: int | None = 2000
+    sampler: str | Sampler = "squeak"
     on_overrun: str = "raise_gamma"
     solver: str = "auto"
     approximation: str = "projected"
@@ -74,8 +76,27 @@ class FitParameters:
         for parameter in PARAMETERS.values():
             if parameter.name not in _OBJECTS:
                 parameter.check(getattr(self, parameter.field))
+        self._check_sampler()
         for name in ("epsilon", "delta"):  # of a Fraction NumPy would make objects
             object.__setattr__(self, name, float(getattr(self, name)))
+
+    def _check_sampler(self) -> None:
+        check_sampler(self.sampler)
+        name = self.sampler_name
+        if self.on_overrun == "stop" and name != "squeak":
+            raise InvalidParameterError(
+                f'on_overrun="stop" ends a stream of SQUEAK, and sampler={name!r} is none; leave '
+                f'it at "raise_gamma"'
+            )
+        if self.max_dictionary is None and name in SIZED:
+            raise InvalidParameterError(
+                f"sampler={name!r} needs its size in advance; give max_dictionary"
+            )
+
+    @property
+    def sampler_name(self) -> str:
+        """What the report calls the sampler."""
+        return sampler_name(self.sampler)
 
     def _check_kernel(self) -> None:
         named = isinstance(self.kernel, str)
@@ -116,6 +137,7 @@ class FitParameters:
         """Return the parameters under the user's names, for a report; objects as their text."""
         plain = (str, int, float, Sequence, np.ndarray, np.generic, type(None))
         given = {name: getattr(self, table.field) for name, table in PARAMETERS.items()}
+        given["sampler"] = self.sampler_name
         return {k: v if isinstance(v, plain) else str(v) for k, v in given.items()}
 
 

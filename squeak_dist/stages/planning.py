@@ -223,8 +223,13 @@ def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> list[
         executor.call(_encode_task, encoding, table, mean, scale, int(offset))
         for table, offset in zip(tables, offsets, strict=True)
     ]
+    return executor.persist(handles, encoded_bytes(plan))
+
+
+def encoded_bytes(plan: Plan) -> int:
+    """Return the bytes of all encoded partitions."""
     per_row = plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
-    return executor.persist(handles, sum(plan.partition_kept) * per_row)
+    return sum(plan.partition_kept) * per_row
 
 
 def _encode_task(

@@ -28,6 +28,11 @@ class TaskRecord:
         Time in this node alone.
     worker : str
         Host and process.
+    peak_bytes : int, default 0
+        Largest memory of that process so far.
+    growth : tuple of (rows, size, gamma), default ()
+        Of a chain: rows seen, rows held and γ after each of its partitions, before the last
+        Shrink; at most 100 of them, evenly spread.
     """
 
     level: int
@@ -38,6 +43,8 @@ class TaskRecord:
     gamma: float
     seconds: float
     worker: str
+    peak_bytes: int = 0
+    growth: tuple[tuple[int, int, float], ...] = ()
 
 
 class Clock:

@@ -75,6 +75,10 @@ class Solution:
         Largest memory of a worker so far.
     residuals : tuple of float
         Of conjugate gradients, one per iteration; none for the direct solve.
+    seconds : tuple of float
+        From the start of the solve to each of these.
+    baseline_mu : float
+        Ridge penalty of ``baseline``.
     """
 
     coefficients: Float64Array
@@ -89,6 +93,8 @@ class Solution:
     effective_dimension: float
     peak_bytes: int
     residuals: tuple[float, ...] = ()
+    seconds: tuple[float, ...] = ()
+    baseline_mu: float = 0.0
 
 
 def in_target_units(solution: Solution, scale: Float64Array) -> Solution:
@@ -203,6 +209,7 @@ def solution_of(
     m = len(nystrom)
     with single_blas_thread():
         mu, path = choose_penalty(joint.path(), penalty.mu, penalty.linear_part)
+        baseline_mu = mu_by_gcv(joint.linear)
         equations = joint.assembled(linear=path.border is not None)
         factor = ridge_factor(equations, mu)
         freedom = degrees_of_freedom(factor, mu)
@@ -212,7 +219,7 @@ def solution_of(
             coefficients=on_dictionary(nystrom.coefficients(theta[:m]), dictionary),
             slopes=theta[m:],
             column_range=np.array([joint.lower, joint.upper]),
-            baseline=solve_direct(joint.linear, mu_by_gcv(joint.linear)),
+            baseline=solve_direct(joint.linear, baseline_mu),
             mu=mu,
             train_square=square,
             freedom=freedom,
@@ -220,6 +227,7 @@ def solution_of(
             posterior=factor,
             effective_dimension=dictionary_effective_dimension(kernel, dictionary),
             peak_bytes=peak_memory(),
+            baseline_mu=baseline_mu,
         )
 
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import EncodedSample, few_rows
 from squeak_dist.encoding import EncodedTable, encode_table
+from squeak_dist.errors import InvalidParameterError
 from squeak_dist.kernels import Kernel, kernel_block
 from squeak_dist.linalg import single_blas_thread, solve_lower, symmetrize
 from squeak_dist.nystrom import NystromMap, distinct_rows
@@ -86,6 +88,12 @@ class Stream:
     sums: Any
     partition_rows: tuple[int, ...]
 
+    def few_rows(self) -> EncodedSample:
+        """Return the rows that stay in a model, their targets in the units of the user."""
+        sample, plan = self.sample, self.plan
+        targets = sample.targets * plan.target_scale + plan.target_mean
+        return few_rows(sample.X, targets, sample.weights)
+
 
 @dataclass(frozen=True)
 class Summing:
@@ -142,12 +150,19 @@ def extend_stream(
     ------
     DataError
         For data that cannot be fitted, or do not match the first partitions.
+    InvalidParameterError
+        For another sampler than SQUEAK.
 
     Notes
     -----
     Cost per partition of n rows: n m² multiply-adds twice, and a few m³.
     The dictionary is that of one chain over all partitions, to the bit.
     """
+    if parameters.sampler != "squeak":
+        raise InvalidParameterError(
+            f"partial_fit goes on with a dictionary of SQUEAK, and sampler="
+            f'{parameters.sampler_name!r} has none to go on with; leave it at "squeak"'
+        )
     profile = settled_profile(executor, tables, parameters)
     if stream is None:
         plan = make_plan(executor, profile, len(tables), parameters)
@@ -278,6 +293,8 @@ def solve_regression(stream: Stream, parameters: FitParameters) -> Solution:
 def stream_report(stream: Stream, parameters: FitParameters) -> dict[str, Any]:
     """Return the record of a stream, in the words of that of a fit."""
     return {
+        "task": "regression",
+        "sampler": "squeak",
         "parameters": parameters.record(),
         "rows": sum(stream.partition_rows),
         "rows_fitted": stream.state.rows_seen,

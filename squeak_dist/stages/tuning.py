@@ -46,7 +46,7 @@ _TELLING = 0.03  # standard deviations by which likelihood must lose to be worth
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedSample:
+class TuningSample:
     """Sampled rows as the fit sees them.
 
     Parameters
@@ -66,11 +66,11 @@ class EncodedSample:
     weights: Float64Array | None
     rows: int
 
-    def leading(self) -> EncodedSample:
+    def leading(self) -> TuningSample:
         """Return the rows that are enough for a spectrum and a median: a sample as well."""
         size = int(np.clip(self.rows // 2, *_LEADING_ROWS))
         weights = None if self.weights is None else self.weights[:size]
-        return EncodedSample(self.X[:size], self.targets[:size], weights, self.rows)
+        return TuningSample(self.X[:size], self.targets[:size], weights, self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +101,9 @@ class Tuned:
     choice: Choice | None
 
 
-def encoded_sample(
+def tuning_sample(
     profile: Profile, encoding: FeatureEncoding, target_scale: Float64Array
-) -> EncodedSample:
+) -> TuningSample:
     """Return the sample of a profile as the fit sees it.
 
     Parameters
@@ -117,7 +117,7 @@ def encoded_sample(
     """
     X, kept = encoding.encode(profile.sample.features)
     weights = profile.sample.weights
-    return EncodedSample(
+    return TuningSample(
         X=X,
         targets=(profile.sample.targets[kept] - profile.target_mean) / target_scale,
         weights=None if weights is None else weights[kept],
@@ -155,10 +155,12 @@ def tune(
         For a kernel that is none.
     """
     _check_length_scales(encoding, parameters)
-    sample = encoded_sample(profile, encoding, target_scale)
+    sample = tuning_sample(profile, encoding, target_scale)
     shared = executor.share(sample)
     searches = _searches(sample, parameters)
-    candidates = [executor.call(_candidate_task, shared, s, parameters) for s in searches]
+    candidates = [executor.call(_find_task, shared, search) for search in searches]
+    if len(candidates) > 1:
+        candidates = [executor.call(_judge_task, c, shared, parameters) for c in candidates]
     tuned: Tuned = executor.gather(
         "tuning", executor.call(_tune_task, candidates, shared, parameters)
     )
@@ -166,7 +168,7 @@ def tune(
     return tuned
 
 
-def _searches(sample: EncodedSample, parameters: FitParameters) -> list[Search]:
+def _searches(sample: TuningSample, parameters: FitParameters) -> list[Search]:
     """Return how the kernels that compete come about, simplest first."""
     if not isinstance(parameters.kernel, str):
         return [Search("given", parameters.kernel)]
@@ -183,24 +185,31 @@ def _searches(sample: EncodedSample, parameters: FitParameters) -> list[Search]:
     return [median, *(Search(how, family) for family in families)]
 
 
-def _tells(sample: EncodedSample) -> bool:
+def _tells(sample: TuningSample) -> bool:
     """Say whether the sample can tell kernels apart."""
     rows, _ = _tuning_rows(sample)
     return len(rows) >= _LEAST_ROWS and rows.targets.shape[1] > 0
 
 
-def _candidate_task(sample: EncodedSample, search: Search, parameters: FitParameters) -> Candidate:
-    """Find a kernel, and the leave-one-out error that it leaves on the sample."""
+def _find_task(sample: TuningSample, search: Search) -> Candidate:
     with single_blas_thread():
         kernel = _found_kernel(sample, search)
-        rows, X = _tuning_rows(sample)
-        if kernel is None or not _tells(sample):
-            return Candidate(search.length_scale, kernel or search.family)
-        error = leave_one_out_error(kernel, rows, X, parameters.penalty.linear_part)
-    return Candidate(search.length_scale, kernel, error)
+    return Candidate(search.length_scale, kernel)
 
 
-def _found_kernel(sample: EncodedSample, search: Search) -> Kernel | None:
+def _judge_task(
+    candidate: Candidate, sample: TuningSample, parameters: FitParameters
+) -> Candidate:
+    """Add the leave-one-out error on the sample, which is infinite where no kernel was found."""
+    if candidate.kernel is None:
+        return candidate
+    rows, X = _tuning_rows(sample)
+    with single_blas_thread():
+        error = leave_one_out_error(candidate.kernel, rows, X, parameters.penalty.linear_part)
+    return replace(candidate, error=error)
+
+
+def _found_kernel(sample: TuningSample, search: Search) -> Kernel | None:
     if search.length_scale == "given":
         return search.family
     if search.length_scale == "median":
@@ -211,10 +220,11 @@ def _found_kernel(sample: EncodedSample, search: Search) -> Kernel | None:
 
 
 def _tune_task(
-    candidates: list[Candidate], sample: EncodedSample, parameters: FitParameters
+    candidates: list[Candidate], sample: TuningSample, parameters: FitParameters
 ) -> Tuned:
     choice = choose_kernel(candidates)
     kernel = choice.chosen.kernel
+    assert kernel is not None  # the median distance is always found
     with single_blas_thread():
         check_resolution(kernel, sample.X)
         check_kernel(kernel, sample.X[:_KERNEL_CHECK_ROWS])
@@ -230,7 +240,7 @@ def _families(name: str) -> tuple[Any, ...]:
     return (make_kernel(name, 1.0),)
 
 
-def _tuning_rows(sample: EncodedSample) -> tuple[TuningRows, FloatArray]:
+def _tuning_rows(sample: TuningSample) -> tuple[TuningRows, FloatArray]:
     """Return the rows of positive weight, of mean 1, and the targets that vary on them."""
     X, targets, weights = sample.X, sample.targets, sample.weights
     if weights is not None:
@@ -241,7 +251,7 @@ def _tuning_rows(sample: EncodedSample) -> tuple[TuningRows, FloatArray]:
     return TuningRows(X.astype(np.float64), targets[:, varies], weights), X
 
 
-def _gamma(sample: EncodedSample, kernel: Kernel, parameters: FitParameters, qbar: int) -> float:
+def _gamma(sample: TuningSample, kernel: Kernel, parameters: FitParameters, qbar: int) -> float:
     if not isinstance(parameters.gamma, str):
         return float(parameters.gamma)
     leading = sample.leading()
@@ -256,12 +266,12 @@ def _gamma(sample: EncodedSample, kernel: Kernel, parameters: FitParameters, qba
     )
 
 
-def sample_spectrum_of(sample: EncodedSample, kernel: Kernel) -> SampleSpectrum:
+def sample_spectrum_of(sample: TuningSample, kernel: Kernel) -> SampleSpectrum:
     """Decompose the kernel matrix of the leading rows of a sample.
 
     Parameters
     ----------
-    sample : EncodedSample
+    sample : TuningSample
         The sample.
     kernel : Kernel
         With its length scales.
@@ -270,7 +280,7 @@ def sample_spectrum_of(sample: EncodedSample, kernel: Kernel) -> SampleSpectrum:
     return sample_spectrum(kernel, leading.X, leading.rows, leading.weights)
 
 
-def _largest_diagonal(kernel: Kernel, sample: EncodedSample) -> float:
+def _largest_diagonal(kernel: Kernel, sample: TuningSample) -> float:
     diagonal = kernel_diag(kernel, sample.X).astype(np.float64)
     return float(np.max(diagonal if sample.weights is None else diagonal * sample.weights))
 
@@ -322,7 +332,7 @@ def tuning_report(choice: Choice | None) -> dict[str, Any] | None:
         "chosen": choice.chosen.length_scale,
         "candidates": [
             {
-                "kernel": kernel_config(c.kernel)["name"],
+                "kernel": None if c.kernel is None else kernel_config(c.kernel)["name"],
                 "nu": getattr(c.kernel, "nu", None),
                 "length_scale": c.length_scale,
                 "leave_one_out_error": c.error if np.isfinite(c.error) else None,

@@ -19,6 +19,9 @@ checksum among the root attributes, and the attribute ``complete`` is written la
 ``posterior``                         lower triangle, by rows, of the Cholesky factor of A
 ``target_mean``                       (n_outputs,) float64
 ``encoding/<name>``                   what the encoding of the columns needs
+``sample/X``                          (s, d): a few encoded rows of the fit, for reports
+``sample/targets``                    (s, n_outputs) float64: in the units of the user
+``sample/weights``                    (s,) float64: sample weights
 ====================================  ====================================================
 
 The attribute ``task`` says what is modelled. Beside predictors there are ``features``, which
@@ -36,7 +39,7 @@ row x, clip to the column range. The encoded value of a number is (value − cen
 ``encoding/center`` and ``encoding/scale``, one per column of the user. The checksum
 of an array is the SHA-256 of :func:`array_checksum`; that of the attributes, under the name
 ``attributes``, is over the JSON, with sorted keys and without spaces, of all of them but
-itself and ``complete``.
+itself and ``complete``. Stores of format 2, which had no ``sample``, are read too.
 """
 
 from __future__ import annotations

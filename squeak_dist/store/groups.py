@@ -19,7 +19,7 @@ from squeak_dist.store.places import Place, is_empty_directory, opened
 from squeak_dist.store.plain import array_checksum, attributes_checksum
 from squeak_dist.store.swap import root_last
 
-FORMAT_VERSION = 2  # 1 had no linear part and no posterior
+FORMAT_VERSION = 3  # 2 had no sample of rows; 1 no linear part and no posterior
 
 _CHUNK_BYTES = 1 << 26  # one object per array up to 64 MiB, far below the codecs' 2 GiB
 

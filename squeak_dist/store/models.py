@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
+from squeak_dist.encoded_sample import EncodedSample
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
 from squeak_dist.feature_model import ComponentModel, FeatureModel
@@ -41,7 +42,8 @@ from squeak_dist.store.swap import install
 MODEL_FORMAT = "squeak_dist-model"
 
 _DICTIONARY_ARRAYS = ("points", "indices", "probabilities", "multiplicities", "row_weights")
-_MODEL_PARTS = ("kernel", "dictionary", "encoding", "report", "classes")
+_SAMPLE_ARRAYS = ("X", "targets", "weights")
+_MODEL_PARTS = ("kernel", "dictionary", "encoding", "report", "classes", "sample")
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,7 @@ def _model_contents(
         **{f"dictionary/{name}": getattr(model.dictionary, name) for name in _DICTIONARY_ARRAYS},
         **{name: getattr(model, name) for name in layout.arrays},
         **{f"encoding/{name}": array for name, array in encoding_arrays.items()},
+        **_of_sample(model.sample),
     }
     arrays = {name: checked_array(name, array) for name, array in arrays.items()}
     attributes = strict(_model_attributes(model, layout, encoding))
@@ -218,6 +221,19 @@ def _model_contents(
     attributes["checksums"] = checksums
     checksums["attributes"] = attributes_checksum(attributes)
     return attributes, arrays
+
+
+def _of_sample(sample: EncodedSample | None) -> dict[str, npt.NDArray[Any]]:
+    if sample is None:
+        return {}
+    return {f"sample/{name}": getattr(sample, name) for name in _SAMPLE_ARRAYS}
+
+
+def _restored_sample(arrays: Mapping[str, npt.NDArray[Any]]) -> EncodedSample | None:
+    """Return the sample of a store, where it has one."""
+    found = {name: arrays.get(f"sample/{name}") for name in _SAMPLE_ARRAYS}
+    present = {name: array for name, array in found.items() if array is not None}
+    return EncodedSample(**present) if len(present) == len(found) else None
 
 
 def _model_attributes(
@@ -269,6 +285,7 @@ def _restored_model(
         dictionary=Dictionary(**columns, gamma=attributes["gamma"], qbar=attributes["qbar"]),
         encoding=FeatureEncoding.from_config(attributes["encoding"], encoding_arrays),
         report=attributes["report"],
+        sample=_restored_sample(arrays),
         **({"classes": _restored_classes(attributes)} if layout is _PREDICTOR else {}),
     )
     return model

@@ -36,14 +36,14 @@ class Candidate:
         How its length scale came about: ``"given"``, ``"median"`` (median distance),
         ``"isotropic"`` (maximum likelihood, one for all features) or ``"ARD"`` (one per
         feature: automatic relevance determination).
-    kernel : Kernel
-        With its length scale.
+    kernel : Kernel, optional
+        With its length scale; none where the search for it failed.
     error : float
         Leave-one-out error on the sample, in standard deviations of the target.
     """
 
     length_scale: str
-    kernel: Kernel
+    kernel: Kernel | None
     error: float = np.inf
 
 

@@ -20,8 +20,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from guarantee_checks import allowed_failures, bernstein
 from numpy.testing import assert_allclose
-from scipy.stats import binom
 
 from squeak_dist.dictionary import Dictionary, concatenate
 from squeak_dist.kernels import RBF, Laplacian, Linear, Matern, Polynomial
@@ -268,16 +268,6 @@ def test_the_printed_prefactor_breaks_the_bound_and_ours_does_not():
 
 
 # --- where rows are really dropped: a statistical allowance --------------------------------
-
-
-def bernstein(effective_dimension, qbar, merged=1):
-    alpha = accuracy_ratio(EPSILON, merged)
-    exponent = EPSILON**2 * qbar / (2 * alpha * (1 + EPSILON / 3))
-    return min(1.0, 4 * effective_dimension * np.exp(-exponent))
-
-
-def allowed_failures(runs, probability):
-    return int(binom.ppf(0.999, runs, probability))
 
 
 @pytest.mark.parametrize(
