@@ -156,7 +156,7 @@ def test_a_finished_fit_is_read_not_done(tmp_path, collection):
     plain_fit(collection, tmp_path)
     again = Counting()
     plain_fit(collection, tmp_path, inner=again)
-    assert [kind for kind, _ in again.ran] == ["load"] * 3  # profile, dictionary, solution
+    assert [kind for kind, _ in again.ran] == ["load"] * 4  # profile, kernel, dictionary, solution
 
 
 def test_every_function_that_is_kept_is_met(tmp_path, collection):

@@ -286,7 +286,7 @@ def test_the_command_line_finds_the_store_by_the_environment(bucket, environment
         (("--checkpoint", "s3://nosuchbucket/ck"), "nosuchbucket"),
         (("--checkpoint", "s3://bucket/table/ck"), "overlaps"),
         (("--checkpoint", "s3://bucket/m.zarr/ck"), "overlaps"),
-        (("--checkpoint", "s3://bucket/table2", "--seed", "1"), "random_state: 0 → 1"),
+        (("--checkpoint", "s3://bucket/table2", "--seed", "1"), "--seed: 0 → 1"),
     ],
 )
 def test_the_command_line_says_in_one_line_what_is_wrong(bucket, environment, more, message):
