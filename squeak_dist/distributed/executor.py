@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from squeak_dist.classes import Classes
 from squeak_dist.distributed.failures import Guarded, value_of
 from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.on_ray import RAY, RayExecutor
+from squeak_dist.distributed.reading import Reading, unread
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import (
     ClusterError,
@@ -83,13 +85,15 @@ class DaskExecutor:
         self._numbers = itertools.count()
         self._run = uuid.uuid4().hex[:8]
         self._topic = f"{TOPIC}{self._run}"
+        self._tasks_read = False  # whether a task may run anywhere, as it reads its rows itself
+        self._places: Counter[str] = Counter()
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a Delayed on function(*args)."""
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
         key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
-        task: Callable[..., Any] = Guarded(function)
+        task: Callable[..., Any] = Guarded(Reading(function))
         if self._client is not None:
             task = _Announced(task, self._topic)
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
@@ -103,7 +107,10 @@ class DaskExecutor:
         if nbytes > _total_memory(self._client) // 2:
             return handles
         if self._client is not None:
-            return list(self._client.persist(handles))
+            place = self._next_place() if nbytes and self._tasks_read else None
+            return list(
+                self._client.persist(handles, workers=place, allow_other_workers=bool(place))
+            )
         with single_blas_thread():
             return list(dask.persist(*handles))
 
@@ -120,11 +127,17 @@ class DaskExecutor:
     def tables(self, source: Source) -> Sequence[Any]:
         """Return the tables of a source; rows in memory are sent to the cluster, once.
 
+        Partitions that stand by themselves are read by the tasks that take them.
+
         Each partition is the argument of a task, which the scheduler keeps and so can run
         again where a worker is lost; scattered rows would be lost with it.
         """
-        if self._client is None or not source.nbytes:
+        if self._client is None:
             return source.tables
+        if not source.nbytes:
+            found = unread(source.tables)
+            self._tasks_read = found is not None
+            return source.tables if found is None else found
         if source.nbytes > _LARGE_TABLE:
             warn_user(
                 f"{source.nbytes / 2**20:,.0f} MiB of rows in memory go through the Dask "
@@ -153,6 +166,16 @@ class DaskExecutor:
         if self._client is None:
             return int(dask.config.get("num_workers", CPU_COUNT))
         return max(1, sum(self._client.nthreads().values()))
+
+    def _next_place(self) -> str | None:
+        """Return the worker that was named least often per thread."""
+        assert self._client is not None
+        threads = self._client.nthreads()
+        if not threads:
+            return None
+        place = min(threads, key=lambda name: (self._places[name] + 1) / threads[name])
+        self._places[place] += 1
+        return str(place)
 
     def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
         assert self._client is not None

@@ -15,6 +15,7 @@ from squeak_dist.stages.dictionaries import Branch
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import (
+    Encoded,
     Plan,
     encode_stage,
     encoded_bytes,
@@ -38,8 +39,8 @@ class Learned:
         Of all rows.
     plan : Plan
         Encoding, kernel, γ and tree.
-    encoded : list of handles on EncodedTable
-        One per partition.
+    encoded : Encoded
+        All partitions.
     root : Branch
         The joint dictionary.
     clock : Clock
@@ -50,7 +51,7 @@ class Learned:
 
     profile: Profile
     plan: Plan
-    encoded: list[Any]
+    encoded: Encoded
     root: Branch
     clock: Clock
     sampler: str

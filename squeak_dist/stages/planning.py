@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -204,8 +205,48 @@ def _target_scale(profile: Profile) -> Float64Array:
     return np.where(scale > 0, scale, 1.0)
 
 
-def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> list[Any]:
-    """Return handles on the encoded partitions, kept in memory where they fit.
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """The encoded partitions: one handle per step of a chain.
+
+    Parameters
+    ----------
+    steps : tuple of tuple of int
+        Positions of the partitions of each step; empty partitions are in none.
+    handles : tuple of handles on lists of EncodedTable
+        One per step, its partitions in order.
+    """
+
+    steps: tuple[tuple[int, ...], ...]
+    handles: tuple[Any, ...]
+
+    def of(self, executor: Executor, positions: tuple[int, ...]) -> Any:
+        """Return a handle on the list of some partitions: a step, or one of a step.
+
+        Parameters
+        ----------
+        executor : Executor
+            Where a single partition is taken out of its step.
+        positions : tuple of int
+            Of the partitions.
+        """
+        if positions in self._handle_of:
+            return self._handle_of[positions]
+        [position] = positions
+        step = self._step_of[position]
+        return executor.call(_pick_task, self._handle_of[step], step.index(position))
+
+    @cached_property
+    def _handle_of(self) -> dict[tuple[int, ...], Any]:
+        return dict(zip(self.steps, self.handles, strict=True))
+
+    @cached_property
+    def _step_of(self) -> dict[int, tuple[int, ...]]:
+        return {position: step for step in self.steps for position in step}
+
+
+def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encoded:
+    """Return the encoded partitions, kept in memory where they fit, a chain in one place.
 
     Parameters
     ----------
@@ -216,14 +257,24 @@ def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> list[
     plan : Plan
         The encoding, and mean and scale of the targets.
     """
-    offsets = np.cumsum((0, *plan.partition_rows[:-1]))
+    offsets = np.cumsum((0, *plan.partition_rows[:-1])).tolist()
     encoding, mean = executor.share(plan.encoding), executor.share(plan.target_mean)
     scale = executor.share(plan.target_scale)
-    handles = [
-        executor.call(_encode_task, encoding, table, mean, scale, int(offset))
-        for table, offset in zip(tables, offsets, strict=True)
-    ]
-    return executor.persist(handles, encoded_bytes(plan))
+    nbytes = encoded_bytes(plan)
+    steps: list[tuple[int, ...]] = []
+    handles: list[Any] = []
+    for chain in plan.tree.chains:
+        of_chain = chain_steps(chain, plan)
+        calls = [
+            executor.call(
+                _encode_task, encoding, [tables[i] for i in step], mean, scale,
+                tuple(offsets[i] for i in step),
+            )
+            for step in of_chain
+        ]  # fmt: skip
+        steps += of_chain
+        handles += executor.persist(calls, nbytes)
+    return Encoded(tuple(steps), tuple(handles))
 
 
 def encoded_bytes(plan: Plan) -> int:
@@ -233,16 +284,27 @@ def encoded_bytes(plan: Plan) -> int:
 
 
 def _encode_task(
-    encoding: FeatureEncoding, table: Table, mean: Float64Array, scale: Float64Array, offset: int
-) -> EncodedTable:
-    return encode_table(encoding, table, target_mean=mean, target_scale=scale, offset=offset)
+    encoding: FeatureEncoding,
+    tables: Iterable[Table],
+    mean: Float64Array,
+    scale: Float64Array,
+    offsets: tuple[int, ...],
+) -> list[EncodedTable]:
+    return [
+        encode_table(encoding, table, target_mean=mean, target_scale=scale, offset=offset)
+        for table, offset in zip(tables, offsets, strict=True)
+    ]
+
+
+def _pick_task(tables: list[EncodedTable], position: int) -> list[EncodedTable]:
+    return [tables[position]]
 
 
 def fold_chains(
     executor: Executor,
-    encoded: Sequence[Any],
+    encoded: Encoded,
     plan: Plan,
-    step: Callable[[Any, list[Any], tuple[int, ...]], tuple[Any, ...]],
+    step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
 ) -> list[Any]:
     """Return one handle per chain: what its partitions, passed through in order, come to.
 
@@ -250,19 +312,19 @@ def fold_chains(
     ----------
     executor : Executor
         Where the work runs.
-    encoded : sequence of handles on EncodedTable
-        One per partition.
+    encoded : Encoded
+        All partitions.
     plan : Plan
         Its tree names the chains.
     step : callable
-        Makes of (value so far, or None; partitions; their positions) the function
-        and arguments of a call.
+        Makes of (value so far, or None; handle on a list of partitions; their positions) the
+        function and arguments of a call.
     """
     branches = []
     for chain in plan.tree.chains:
         value: Any = None
         for positions in chain_steps(chain, plan):
-            tables = [encoded[i] for i in positions]
+            tables = encoded.of(executor, positions)
             value = executor.call(*step(value, tables, positions))
         branches.append(value)
     return branches
@@ -270,9 +332,9 @@ def fold_chains(
 
 def sum_rows(
     executor: Executor,
-    encoded: Sequence[Any],
+    encoded: Encoded,
     plan: Plan,
-    step: Callable[[Any, list[Any], tuple[int, ...]], tuple[Any, ...]],
+    step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
     add: Callable[[list[Any]], Any],
 ) -> Any:
     """Return a handle on a sum over all rows: one pass along the chains, then the tree.
