@@ -28,6 +28,7 @@ from squeak_dist.tuning import Choice
 SAMPLE_ROWS = 4096  # rows that the profile keeps
 _STEP_ROWS = 65_536  # partitions below this size share the task of a chain step
 _PROFILE_FAN_IN = 8
+_PROFILE_ROUNDS = 4  # tasks per thread from which a task profiles a whole group: the same bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +113,18 @@ def profile_stage(
         raise EmptyDataError(
             "the table has no partitions (n_samples=0); at least 2 rows are needed"
         )
-    leaves = [
-        executor.call(_profile_task, table, i, parameters.missing, parameters.seed, uncounted)
-        for i, table in enumerate(tables)
-    ]
-    levels = balanced_levels(len(leaves), _PROFILE_FAN_IN)
+    settings = (parameters.missing, parameters.seed, uncounted)
+    levels = balanced_levels(len(tables), _PROFILE_FAN_IN)
+    if len(tables) >= _PROFILE_ROUNDS * _PROFILE_FAN_IN * executor.slots():
+        leaves = [
+            executor.call(_profile_group, [tables[i] for i in group], group, *settings)
+            for group in levels[0]
+        ]
+        levels = levels[1:]
+    else:
+        leaves = [
+            executor.call(_profile_task, table, i, *settings) for i, table in enumerate(tables)
+        ]
     return reduce_tree(
         executor, leaves, levels, lambda nodes, level, index: (_merge_profiles, nodes)
     )
@@ -133,6 +141,21 @@ def _profile_task(
         sample_rows=SAMPLE_ROWS,
         uncounted=uncounted,
     )
+
+
+def _profile_group(
+    tables: Iterable[Table],
+    partitions: tuple[int, ...],
+    missing: str,
+    seed: int,
+    uncounted: tuple[Hashable, ...],
+) -> Profile:
+    """Profile partitions and merge: the samples, which may be most of the rows, do not move."""
+    profiles = [
+        _profile_task(table, partition, missing, seed, uncounted)
+        for table, partition in zip(tables, partitions, strict=True)
+    ]
+    return profiles[0] if len(profiles) == 1 else merge_profiles(profiles)
 
 
 def _merge_profiles(profiles: list[Profile]) -> Profile:
