@@ -43,8 +43,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check squeak_dist tests
 	$(BIN)/mypy
 
+# First what needs one process, side by side; then what starts worker processes and containers.
 test: lint
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not cluster and not docker" -n auto --dist loadfile
+	$(BIN)/pytest -m "not slow and (cluster or docker)"
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest

@@ -185,7 +185,7 @@ def triangular_inverse(L: Float64Array) -> Float64Array:
 
 
 def inverse_and_log_determinant(A: Float64Array) -> tuple[Float64Array, float]:
-    """Return A⁻¹ and log |A| of a symmetric positive definite matrix, which is overwritten.
+    """Return A⁻¹ and log det A of a symmetric positive definite matrix, which is overwritten.
 
     Parameters
     ----------

@@ -156,7 +156,7 @@ class Foreign:
 @pytest.mark.parametrize(
     "value",
     [Foreign(1), object(), len, np.array([1 + 2j]), np.array([object()]), pd.Timestamp(0)],
-    ids=repr,
+    ids=["foreign", "object", "function", "complex", "objects", "timestamp"],
 )
 def test_what_a_checkpoint_cannot_hold_is_refused_by_name(value):
     with pytest.raises(CheckpointError, match=r"value\.0|cannot hold"):

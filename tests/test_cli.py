@@ -87,6 +87,25 @@ def test_fit_prints_the_path_alone(place, tmp_path):
     assert model.mu_ == 0.01
 
 
+def test_a_plan_before_the_fit(place, tmp_path):
+    table = run("plan", place / "train", *FIT)
+    assert table.exit_code == 0, table.stderr
+    assert "rows kept" in table.stdout
+    shown = json.loads(run("plan", place / "train", *FIT, "--json").stdout)
+    model = squeak_dist.load(place / "model.zarr")
+    assert shown["rows"] == 400
+    assert shown["chosen"]["gamma"] == model.report_["gamma_requested"]
+    dry = run("fit", place / "train", *FIT, "--model", tmp_path / "m.zarr", "--dry-run")
+    assert dry.exit_code == 0
+    assert dry.stdout.splitlines()[:2] == table.stdout.splitlines()[:2]
+    assert not (tmp_path / "m.zarr").exists()
+    refused = run(
+        "fit", place / "train", *FIT, "--model", tmp_path / "m.zarr", "--dry-run",
+        "--task", "classification",
+    )  # fmt: skip
+    assert "--dry-run is for regression" in message(refused, 2)
+
+
 def test_every_option_of_fit_arrives(place, tmp_path):
     result = run(
         "fit", place / "train", "--target", "y", "--target", "b", "--features", "a,c",

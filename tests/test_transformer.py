@@ -228,9 +228,10 @@ def test_y_is_ignored(frame, X):
 def test_parameters_are_those_of_the_regressor(cls):
     own = cls().get_params()
     own.pop("n_components", None)
+    assert own.pop("kernel") == "rbf"  # without a target there is no error to choose one by
     assert own.items() <= SqueakRegressor().get_params().items()
     missing = {"mu", "solver", "linear_part"}
-    assert SqueakRegressor().get_params().keys() - own.keys() == missing
+    assert SqueakRegressor().get_params().keys() - own.keys() == missing | {"kernel"}
     documented = inspect.getdoc(cls)
     assert all(f"\n{name} : " in documented for name in cls().get_params())
 
@@ -541,15 +542,17 @@ def test_models_replace_each_other_in_a_store(fitted, frame, tmp_path):
         fitted.save(tmp_path / "m.zarr", overwrite=False)
 
 
-def test_the_command_line_says_that_features_predict_nothing(fitted, tmp_path):
+def test_the_command_line_says_that_features_predict_nothing(fitted, frame, tmp_path):
     from click.testing import CliRunner
 
     from squeak_dist.cli import main
 
     fitted.save(tmp_path / "m.zarr")
-    done = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.zarr")])
+    frame.to_parquet(tmp_path / "rows.parquet")
+    place = [str(tmp_path / name) for name in ("m.zarr", "rows.parquet", "out")]
+    done = CliRunner().invoke(main, ["predict", *place[:2], "--out", place[2], "--workers", "0"])
     assert done.exit_code == 2
-    assert "holds a SqueakTransformer" in done.output
+    assert "SqueakTransformer" in done.output
 
 
 # --- inside scikit-learn ----------------------------------------------------------------------

@@ -56,6 +56,21 @@ _config_option = option(
 )
 _json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 
+_target_option = option(
+    "--target",
+    required=True,
+    multiple=True,
+    metavar="COLUMN",
+    help="Column to predict; repeat it for several.",
+)
+_features_option = option(
+    "--features",
+    type=Columns(),
+    metavar="COLUMNS",
+    help="Columns to learn from, comma separated.  [default: all others]",
+)
+_weight_option = option("--sample-weight", metavar="COLUMN", help="Column of sample weights.")
+
 
 def _overwrite_option(what: str) -> Callable[[Any], Any]:
     return option("--overwrite", is_flag=True, help=f"Replace {what}.")
@@ -63,17 +78,17 @@ def _overwrite_option(what: str) -> Callable[[Any], Any]:
 
 @main.command(cls=Command)
 @_data_argument
-@option("--target", required=True, multiple=True, metavar="COLUMN",
-        help="Column to predict; repeat it for several.")  # fmt: skip
+@_target_option
 @option("--model", "model_path", required=True, type=PATH, metavar="PATH",
         help="Where to save: a directory, a .zip file or a URL.")  # fmt: skip
 @_overwrite_option("a model that is there")
-@option("--features", type=Columns(), metavar="COLUMNS",
-        help="Columns to learn from, comma separated.  [default: all others]")  # fmt: skip
-@option("--sample-weight", metavar="COLUMN", help="Column of sample weights.")
+@_features_option
+@_weight_option
 @option("--checkpoint", type=PATH, metavar="PATH",
         help="Directory or URL for finished parts: the same command goes on from there after a "
         "break.")  # fmt: skip
+@option("--dry-run", is_flag=True,
+        help="Say what the fit would keep and cost, as `plan` does, and stop.")  # fmt: skip
 @option("--remove-checkpoint", is_flag=True,
         help="Remove the checkpoint once the model is saved.")  # fmt: skip
 @_config_option
@@ -93,6 +108,28 @@ def fit(**arguments: Any) -> None:
     with importing():
         from squeak_dist.cli.fitting import run_fit
     run_fit(**arguments)
+
+
+@main.command(cls=Command)
+@_data_argument
+@_target_option
+@_features_option
+@_weight_option
+@_json_option
+@_config_option
+@storage_option
+@fit_options
+@cluster_options
+@plain_errors
+def plan(**arguments: Any) -> None:
+    """Say what a fit to DATA would keep and cost.
+
+    One pass over DATA; kernel and γ are chosen as in the fit, and what a row
+    costs is measured where the fit would run.
+    """
+    with importing():
+        from squeak_dist.cli.planning import run_plan
+    run_plan(**arguments)
 
 
 @main.command(cls=Command)

@@ -13,6 +13,7 @@ from squeak_dist.cli.inputs import read_data
 from squeak_dist.cli.inspecting import facts, summary
 from squeak_dist.cli.outputs import check_apart
 from squeak_dist.cli.places import Place, options_for
+from squeak_dist.cli.planning import run_plan
 from squeak_dist.cli.progress import fit_view
 from squeak_dist.errors import InvalidParameterError
 from squeak_dist.store import check_writable
@@ -26,6 +27,7 @@ def run_fit(
     features: list[str] | None,
     sample_weight: str | None,
     checkpoint: str | None,
+    dry_run: bool,
     remove_checkpoint: bool,
     task: str,
     balanced: bool,
@@ -52,6 +54,8 @@ def run_fit(
         Column of weights.
     checkpoint : str or None
         Where finished parts are kept.
+    dry_run : bool
+        Whether to print what the fit would keep and cost, and stop.
     remove_checkpoint : bool
         Whether they go when the model is saved.
     task, balanced
@@ -71,6 +75,11 @@ def run_fit(
     check_writable(model_path, overwrite=overwrite)
     if checkpoint is not None:
         check_apart("--checkpoint", checkpoint, *data, model_path)
+    if dry_run:
+        if task == "classification":
+            raise InvalidParameterError("--dry-run is for regression; fit a part of DATA instead")
+        run_plan(data, target, features, sample_weight, as_json, cluster, quiet, **parameters)
+        return
     table = read_data(data)  # an error before any worker starts
     with connected(cluster) as client:
         with fit_view(quiet=quiet, as_json=as_json) as view:

@@ -71,7 +71,7 @@ def rls_sampling(
     -----
     Cost: n³, memory n². At a dictionary above the budget γ is raised, as in SQUEAK.
     Guarantee: a γ-approximation with probability 1 − δ at q̄ of the order of
-    log(n/δ)/ε², and |D| ≤ q̄ d_eff(γ) in the mean: the best that sampling by RLS can be.
+    log(n/δ)/ε², and ``|D|`` ≤ q̄ d_eff(γ) in the mean: the best that sampling by RLS can be.
     Alaoui & Mahoney, "Fast randomized kernel ridge regression with statistical
     guarantees" (2015), Theorem 2; Table 1 of Calandriello, Lazaric & Valko (2016).
     """

@@ -39,7 +39,7 @@ def squeak_blocks(
     -----
     A face of :func:`squeak_dist.squeak.squeak`. Cost: n m² at most, memory m². Guarantee:
     Theorem 1 of Calandriello, Lazaric & Valko, "Pack only the essentials" (2016): at every
-    time a γ-approximation with probability 1 − δ at the q̄ of the theory, and |D| of the
+    time a γ-approximation with probability 1 − δ at the q̄ of the theory, and ``|D|`` of the
     order of q̄ d_eff(γ).
     """
     weights = checked_weights(X, parameters, row_weights)
@@ -145,7 +145,7 @@ def ink_estimate(
     b = ``max_dictionary`` copies: row i has Q_i ~ Binomial(b, p_i), p_i = min(τ̃_i/d̃, p_i
     before), where d̃ is a running estimate of d_eff(γ). A row adds
     (r − γ‖L⁻ᵀz‖²)/(γ + r) to it, with r and z by the dictionary before the row: exact for
-    a dictionary of all rows. The copies are b Σ τ̃/d̃ in the mean, so |D| stays below b up
+    a dictionary of all rows. The copies are b Σ τ̃/d̃ in the mean, so ``|D|`` stays below b up
     to chance. Rows come in blocks of a tenth of the dictionary; with fewer than ten rows
     in it this is the row-by-row form of the paper. Cost: n m² + b m³ log(d_eff), memory
     m². Guarantee: a γ-approximation at every time where b is of the order of

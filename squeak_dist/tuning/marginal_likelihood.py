@@ -62,7 +62,7 @@ def negative_log_likelihood(
     Returns
     -------
     value : float
-        (½ log |K + μV⁻¹| + ½ s log(yᵀ(K + μV⁻¹)⁻¹y / s)) / s, summed over targets.
+        (½ log det(K + μV⁻¹) + ½ s log(yᵀ(K + μV⁻¹)⁻¹y / s)) / s, summed over targets.
     gradient : ndarray of float64, shape of ``logarithms``
 
     Raises

@@ -1,0 +1,49 @@
+"""What ``squeak-dist plan`` does, and ``fit --dry-run``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+import squeak_dist
+from squeak_dist.cli.connecting import connected
+from squeak_dist.cli.inputs import read_data
+from squeak_dist.cli.places import Place
+from squeak_dist.cli.progress import fit_view
+
+
+def run_plan(
+    data: tuple[str, ...],
+    target: tuple[str, ...],
+    features: list[str] | None,
+    sample_weight: str | None,
+    as_json: bool,
+    cluster: Place,
+    quiet: bool,
+    **parameters: Any,
+) -> None:
+    """Print what a fit would keep and cost.
+
+    Parameters
+    ----------
+    data, target, features, sample_weight, cluster, quiet, **parameters
+        As in :func:`~squeak_dist.cli.fitting.run_fit`.
+    as_json : bool
+        Print JSON.
+    """
+    squeak_dist.SqueakRegressor(**parameters).check_parameters()
+    table = read_data(data)  # an error before any worker starts
+    with connected(cluster) as client, fit_view(quiet=quiet) as view:
+        forecast = squeak_dist.plan(
+            table,
+            target=target[0] if len(target) == 1 else list(target),
+            features=features,
+            sample_weight=sample_weight,
+            client=client,
+            progress=view,
+            **parameters,
+        )
+    click.echo(json.dumps(asdict(forecast), allow_nan=False) if as_json else str(forecast))
