@@ -302,8 +302,12 @@ def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encod
 
 def encoded_bytes(plan: Plan) -> int:
     """Return the bytes of all encoded partitions."""
-    per_row = plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
-    return sum(plan.partition_kept) * per_row
+    return sum(plan.partition_kept) * encoded_row_bytes(plan)
+
+
+def encoded_row_bytes(plan: Plan) -> int:
+    """Return the bytes of an encoded row, with target, weight and row number."""
+    return plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
 
 
 def _encode_task(
