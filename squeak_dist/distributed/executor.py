@@ -6,7 +6,6 @@ import itertools
 import sys
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any
 import dask
 import psutil
 from dask.callbacks import Callback
-from dask.delayed import Delayed, delayed
+from dask.delayed import delayed
 from dask.system import CPU_COUNT
 from distributed import Client, KilledWorker, default_client, get_worker, worker_client
 from distributed.comm import CommClosedError
@@ -85,9 +84,6 @@ class DaskExecutor:
         self._numbers = itertools.count()
         self._run = uuid.uuid4().hex[:8]
         self._topic = f"{TOPIC}{self._run}"
-        self._tasks_read = False  # whether a task may run anywhere, as it reads its rows itself
-        self._places: Counter[str] = Counter()
-        self._place_of: dict[str, str] = {}  # key of kept rows → the worker they were sent to
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a Delayed on function(*args)."""
@@ -97,8 +93,7 @@ class DaskExecutor:
         task: Callable[..., Any] = Guarded(Reading(function))
         if self._client is not None:
             task = _Announced(task, self._topic)
-        with _preferring(self._place(args)):
-            return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
+        return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
 
     def share(self, value: Any) -> Any:
         """Return a Delayed that is one node of the graph."""
@@ -109,11 +104,7 @@ class DaskExecutor:
         if nbytes > _total_memory(self._client) // 2:
             return handles
         if self._client is not None:
-            place = self._next_place() if nbytes and self._tasks_read else None
-            self._place_of |= {handle.key: place for handle in handles if place}
-            return list(
-                self._client.persist(handles, workers=place, allow_other_workers=bool(place))
-            )
+            return list(self._client.persist(handles))
         with single_blas_thread():
             return list(dask.persist(*handles))
 
@@ -138,9 +129,7 @@ class DaskExecutor:
         if self._client is None:
             return source.tables
         if not source.nbytes:
-            found = unread(source.tables)
-            self._tasks_read = found is not None
-            return source.tables if found is None else found
+            return unread(source.tables) or source.tables
         if source.nbytes > _LARGE_TABLE:
             warn_user(
                 f"{source.nbytes / 2**20:,.0f} MiB of rows in memory go through the Dask "
@@ -169,25 +158,6 @@ class DaskExecutor:
         if self._client is None:
             return int(dask.config.get("num_workers", CPU_COUNT))
         return max(1, sum(self._client.nthreads().values()))
-
-    def _place(self, args: Sequence[Any]) -> str | None:
-        """Return where the rows are that a call takes.
-
-        Left to itself Dask weighs the time to move rows against the work that a worker has to
-        do, and moves them at the first unevenness: copies add up from pass to pass.
-        """
-        keys = (arg.key for arg in args if isinstance(arg, Delayed))
-        return next((self._place_of[key] for key in keys if key in self._place_of), None)
-
-    def _next_place(self) -> str | None:
-        """Return the worker that was named least often per thread."""
-        assert self._client is not None
-        threads = self._client.nthreads()
-        if not threads:
-            return None
-        place = min(threads, key=lambda name: (self._places[name] + 1) / threads[name])
-        self._places[place] += 1
-        return str(place)
 
     def _gather_from_cluster(self, stage: str, handle: Any, calls: int) -> Any:
         assert self._client is not None
@@ -234,16 +204,6 @@ def _cluster_errors(when: str) -> Iterator[None]:
             f"the Dask scheduler was lost during {when}: {error} Its tasks are gone; see that "
             f"a scheduler runs and can be reached, and start again"
         ) from error
-
-
-@contextmanager
-def _preferring(place: str | None) -> Iterator[None]:
-    """Have tasks start on a worker; on any where it is gone, or another one is idle."""
-    if place is None:
-        yield
-        return
-    with dask.annotate(workers=[place], allow_other_workers=True):
-        yield
 
 
 class _Announced:

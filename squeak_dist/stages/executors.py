@@ -22,10 +22,7 @@ class Executor(Protocol):
         ...
 
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
-        """Keep values for later stages if ``nbytes`` of all such calls fit; else do nothing.
-
-        The values of one call are kept in one place, if they are large.
-        """
+        """Keep the values of handles for later stages if ``nbytes`` fit; else do nothing."""
         ...
 
     def gather(self, stage: str, handle: Any) -> Any:

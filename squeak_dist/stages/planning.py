@@ -269,7 +269,7 @@ class Encoded:
 
 
 def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encoded:
-    """Return the encoded partitions, kept in memory where they fit, a chain in one place.
+    """Return the encoded partitions, kept in memory where they fit.
 
     Parameters
     ----------
@@ -283,21 +283,15 @@ def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encod
     offsets = np.cumsum((0, *plan.partition_rows[:-1])).tolist()
     encoding, mean = executor.share(plan.encoding), executor.share(plan.target_mean)
     scale = executor.share(plan.target_scale)
-    nbytes = encoded_bytes(plan)
-    steps: list[tuple[int, ...]] = []
-    handles: list[Any] = []
-    for chain in plan.tree.chains:
-        of_chain = chain_steps(chain, plan)
-        calls = [
-            executor.call(
-                _encode_task, encoding, [tables[i] for i in step], mean, scale,
-                tuple(offsets[i] for i in step),
-            )
-            for step in of_chain
-        ]  # fmt: skip
-        steps += of_chain
-        handles += executor.persist(calls, nbytes)
-    return Encoded(tuple(steps), tuple(handles))
+    steps = tuple(step for chain in plan.tree.chains for step in chain_steps(chain, plan))
+    handles = [
+        executor.call(
+            _encode_task, encoding, [tables[i] for i in step], mean, scale,
+            tuple(offsets[i] for i in step),
+        )
+        for step in steps
+    ]  # fmt: skip
+    return Encoded(steps, tuple(executor.persist(handles, encoded_bytes(plan))))
 
 
 def encoded_bytes(plan: Plan) -> int:
