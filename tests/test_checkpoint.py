@@ -206,7 +206,7 @@ OTHER = {
     "gamma": (lambda f: f, {"gamma": 2.0}, r"gamma: 'auto' → 2.0"),
     "two": (lambda f: f, {"mu": 0.2, "qbar": 8}, r"mu: 0.1 → 0.2; qbar: 16 → 8"),
     "seed": (lambda f: f, {"random_state": 7}, r"random_state: 0 → 7"),
-    "kernel": (lambda f: f, {"kernel": RBF(2.0)}, r"kernel: 'rbf' → .*RBF"),
+    "kernel": (lambda f: f, {"kernel": RBF(2.0)}, r"kernel: 'auto' → .*RBF"),
     "a value": (lambda f: f.assign(a=f.a + (f.index == 9)), {}, r"data.pieces.partition 0: "),
     "a type": (lambda f: f.assign(a=f.a.astype("f4")), {}, r"dtypes.a: 'float64' → 'float32'"),
     "a column": (lambda f: f.drop(columns="b"), {}, r"data.features: .*'b'.* → .*'a', 'c'"),

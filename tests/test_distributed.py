@@ -653,14 +653,14 @@ def test_a_dictionary_beyond_the_memory_is_refused_before_its_stage(frame):
             Recorded(None), source.tables, source.schema, FitParameters(),
             target_names=("y",), single_output=True,
         )  # fmt: skip
-    assert stages == ["profile"]
+    assert stages == ["profile", "tuning"]
 
 
 def test_progress_counts_the_tasks_of_each_stage(frame):
     seen = []
     fit(dask_frame(frame), target="y", progress=lambda *event: seen.append(event))
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
-    assert stages == ["profile", "dictionary", "solve"]
+    assert stages == ["profile", "tuning", "dictionary", "solve"]
     for stage in stages:
         counts = [done for name, done, _ in seen if name == stage]
         totals = {total for name, _, total in seen if name == stage}
@@ -702,6 +702,7 @@ def test_the_public_names():
         "ClassEvaluation",
         "Cosine",
         "Evaluation",
+        "Forecast",
         "Kernel",
         "Laplacian",
         "Linear",
@@ -715,5 +716,6 @@ def test_the_public_names():
         "__version__",
         "fit",
         "load",
+        "plan",
         "remove_checkpoint",
     ]

@@ -314,7 +314,9 @@ def test_scores_are_strict_json(frame, model):
 def test_values_have_a_repr_of_one_line(frame, model):
     m = len(model.dictionary_)
     assert repr(model.dictionary_).startswith(f"Dictionary(m={m}, d=3, gamma=")
-    assert repr(model.model_).startswith("FittedModel(RBF(length_scale=")
+    assert repr(model.model_).startswith(
+        f"FittedModel({type(model.kernel_).__name__}(length_scale="
+    )
     assert repr(model.model_).endswith("target='y')")
     assert repr(fit(frame, target=["y", "a"]).model_).endswith("target=['y', 'a'])")
     assert "\n" not in repr(model.model_) + repr(model.dictionary_)

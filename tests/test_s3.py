@@ -296,7 +296,7 @@ def test_the_command_line_says_in_one_line_what_is_wrong(bucket, environment, mo
     )  # fmt: skip
     if "--seed" in more:
         assert run(*command, *more[:2]).exit_code == 0
-    done = run(*command, *more)
+    done = run(*command, "--overwrite", *more)
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

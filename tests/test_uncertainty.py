@@ -117,6 +117,6 @@ def test_the_linear_part_is_there_where_it_helps():
     assert linear.report_["linear_part"] is True
     assert linear.evaluate(X, line).model.r2[0] > 0.995
     wave = np.sin(3 * X[:, 0])
-    curved = SqueakRegressor(max_dictionary=100).fit(X[:, :1], wave)
+    curved = SqueakRegressor(max_dictionary=100, length_scale="median").fit(X[:, :1], wave)
     assert curved.report_["linear_part"] is False
     assert not curved.linear_coef_.any()

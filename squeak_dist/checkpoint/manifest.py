@@ -94,7 +94,8 @@ def open_checkpoint(
     }
     stored = _read(vault)
     if stored is None:
-        _check_free(vault)
+        stored = _check_free(vault)
+    if stored is None:
         checksum = attributes_checksum(contents)
         text = json.dumps({**contents, "checksum": checksum}, indent=1, allow_nan=False)
         vault.write_bytes(_MANIFEST, text.encode())
@@ -181,7 +182,8 @@ def _read(vault: Vault) -> dict[str, Any] | None:
     return dict(manifest)
 
 
-def _check_free(vault: Vault) -> None:
+def _check_free(vault: Vault) -> dict[str, Any] | None:
+    """Check that nothing foreign is there; return a manifest that came in the meantime."""
     with checkpoint_errors("use the checkpoint", vault.url):
         place = vault.place
         if place.fs.isfile(place.root):
@@ -189,12 +191,15 @@ def _check_free(vault: Vault) -> None:
                 f"{vault.url} is a file, but a checkpoint is a directory; name another place"
             )
         foreign = [key for key in vault.files() if not is_temporary(key)]
+    if _MANIFEST in foreign:  # of a fit that began at the same time
+        return _read(vault)
     if foreign:
         raise CheckpointError(
             f"{vault.url} holds something that is not a squeak_dist checkpoint "
             f"({foreign[0]}{', …' if len(foreign) > 1 else ''}), so it is left as it is; name "
             f"another place, or remove it yourself"
         )
+    return None
 
 
 def _check_same(vault: Vault, stored: Mapping[str, Any], contents: Mapping[str, Any]) -> None:

@@ -29,10 +29,12 @@ def run_plan(
 
     Parameters
     ----------
-    data, target, features, sample_weight, cluster, quiet, **parameters
+    data, target, features, sample_weight
         As in :func:`~squeak_dist.cli.fitting.run_fit`.
     as_json : bool
         Print JSON.
+    cluster, quiet, **parameters
+        As in :func:`~squeak_dist.cli.fitting.run_fit`.
     """
     squeak_dist.SqueakRegressor(**parameters).check_parameters()
     table = read_data(data)  # an error before any worker starts

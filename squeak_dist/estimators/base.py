@@ -212,10 +212,11 @@ def adopt_fit(estimator: SqueakEstimator, model: Any) -> None:
 
 
 def _plain_parameters(estimator: SqueakEstimator, seed: int) -> dict[str, Any]:
-    """Return the parameters of a fit as JSON has them: the seed drawn, no kernel objects."""
+    """Return the parameters of a fit as JSON has them: the seed drawn, None for objects."""
     given = estimator.get_params(deep=False) | {"random_state": seed}
-    if not isinstance(given["kernel"], str):
-        given["kernel"] = None
+    for name in ("kernel", "sampler"):
+        if not isinstance(given[name], str):
+            given[name] = None
     if isinstance(given.get("class_weight"), Mapping):
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
     whole = (numbers.Integral, np.bool_)
@@ -236,6 +237,8 @@ def known_parameters(estimator: type[SqueakEstimator], model: Any) -> dict[str, 
     known = {name: value for name, value in stored.items() if name in own}
     if not str(known.get("kernel") or "()").isidentifier():  # it was an object
         known["kernel"] = model.kernel
+    if known.get("sampler", "") is None:  # so was this, which no store holds
+        del known["sampler"]
     if isinstance(known.get("class_weight"), list):
         known["class_weight"] = dict(map(tuple, known["class_weight"]))
     return known

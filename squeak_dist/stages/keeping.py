@@ -15,6 +15,7 @@ import squeak_dist.stages.iterating as iterating
 import squeak_dist.stages.planning as planning
 import squeak_dist.stages.sampling as sampling
 import squeak_dist.stages.solving as solving
+import squeak_dist.stages.tuning as tuning
 
 ALONE = -1  # keep a value where no other call takes it
 
@@ -25,6 +26,7 @@ KEPT: Mapping[Callable[..., Any], int] = {
     planning._profile_task: ALONE,
     planning._profile_group: 1,
     planning._merge_profiles: 1,
+    tuning._tune_task: 1,
     dictionaries._chain_step: 1,
     dictionaries._merge_task: 1,
     sampling._sample_task: 1,

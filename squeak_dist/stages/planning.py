@@ -192,6 +192,8 @@ def make_plan(
     )
     target_scale = _target_scale(profile)
     tuned = tune(executor, profile, encoding, parameters, target_scale)
+    kernel = parameters.kernel if tuned.kernel is None else tuned.kernel
+    assert not isinstance(kernel, str)
     kept = tuple(profile.partition_kept[i] for i in range(n_partitions))
     # The stop of a stream is defined for one stream only.
     one_chain = parameters.on_overrun == "stop"
@@ -202,7 +204,7 @@ def make_plan(
     )
     return Plan(
         encoding=encoding,
-        kernel=tuned.kernel,
+        kernel=kernel,
         tuning=tuned.choice,
         squeak=SqueakParameters(
             gamma=tuned.gamma,

@@ -87,15 +87,16 @@ class Tuned:
 
     Parameters
     ----------
-    kernel : Kernel
-        With its length scales.
+    kernel : Kernel, optional
+        With its length scales; none where the user gave an object, which no checkpoint
+        could hold.
     gamma, qbar : float and int
         γ and q̄.
     choice : Choice, optional
         The kernels that competed, where the fit had to choose one.
     """
 
-    kernel: Kernel
+    kernel: Kernel | None
     gamma: float
     qbar: int
     choice: Choice | None
@@ -230,7 +231,8 @@ def _tune_task(
         check_kernel(kernel, sample.X[:_KERNEL_CHECK_ROWS])
         qbar = _qbar(parameters, sample.rows)
         gamma = _gamma(sample, kernel, parameters, qbar)
-    return Tuned(kernel, gamma, qbar, choice if len(candidates) > 1 else None)
+    named = isinstance(parameters.kernel, str)
+    return Tuned(kernel if named else None, gamma, qbar, choice if len(candidates) > 1 else None)
 
 
 def _families(name: str) -> tuple[Any, ...]:
