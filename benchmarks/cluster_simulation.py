@@ -6,8 +6,8 @@ The graph is recorded from the library: a fit of a table whose partitions, steps
 1/1,000 of the usual rows calls what a fit of 1,000 times the rows calls. Seconds (processor time
 of one thread) and bytes of each kind of task are the means of a recorded fit at full size. Each
 task then waits for the scheduler (one at a time), for its inputs (one at a time into and out of a
-worker, from any worker that has them), and for its worker. Rows stay where they were encoded, which
-Dask does not promise; other tasks start where most of their bytes are. Files are in the page cache.
+worker, from any worker that has them), and for its worker. Rows stay where they were encoded,
+which Dask does not promise; other tasks start where most of their bytes are. Files are cached.
 """
 
 from __future__ import annotations
