@@ -14,7 +14,7 @@ OFFLINE = PYTHON=$(BIN)/python deploy/docker/offline.sh
 endif
 
 .PHONY: help demo docs notebooks dist test lint test-slow constraints clean cluster cluster-demo cluster-down \
-	bench-accuracy bench-table1
+	bench bench-accuracy bench-table1
 
 help:
 	@echo "make demo       fit the sea-surface temperatures; maps and model in demo-output/"
@@ -25,6 +25,7 @@ help:
 	@echo "make cluster-demo, make cluster-down   the demo on it; remove it with its data"
 	@echo "make bench-accuracy   errors beside other methods on a folder of tables; DATA=folder of parquet"
 	@echo "make bench-table1   every sampler measured, docs/table1.md; QUICK=--quick, DATA=folder of parquet"
+	@echo "make bench      speed beside peers, growth, scaling, docs/benchmarks.md; QUICK=--quick"
 	@echo "make docs       the documentation, in docs/_build/html"
 	@echo "make notebooks  run the notebooks and compare what comes out with what they show"
 	@echo "make dist       wheel and sdist, checked, in dist/"
@@ -91,6 +92,9 @@ cluster-down:
 DATA ?= $(wildcard ../shared/data)
 bench-accuracy: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accuracy.py $(DATA) --out docs/accuracy-tables
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/bench.py $(QUICK)
 
 bench-table1: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/table1.py $(DATA) $(QUICK)

@@ -39,6 +39,7 @@ from squeak_dist.distributed.predictions import (
 from squeak_dist.distributed.row_outputs import RowOutput, map_rows
 from squeak_dist.distributed.samples import sample_source
 from squeak_dist.distributed.scores import Evaluation, Score, evaluate_source
+from squeak_dist.distributed.sizes import register_sizes
 from squeak_dist.distributed.sources import (
     Source,
     as_rows,
@@ -90,3 +91,5 @@ __all__ = [
     "transform_collection",
     "write_dual_weights",
 ]
+
+register_sizes()

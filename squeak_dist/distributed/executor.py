@@ -24,6 +24,7 @@ from squeak_dist.classes import Classes
 from squeak_dist.distributed.failures import Guarded, value_of
 from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.on_ray import RAY, RayExecutor
+from squeak_dist.distributed.reading import Reading, unread
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import (
     ClusterError,
@@ -89,7 +90,7 @@ class DaskExecutor:
         self._calls += 1
         name = function.__name__.strip("_").replace("_", "-")
         key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
-        task: Callable[..., Any] = Guarded(function)
+        task: Callable[..., Any] = Guarded(Reading(function))
         if self._client is not None:
             task = _Announced(task, self._topic)
         return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
@@ -120,11 +121,15 @@ class DaskExecutor:
     def tables(self, source: Source) -> Sequence[Any]:
         """Return the tables of a source; rows in memory are sent to the cluster, once.
 
+        Partitions that stand by themselves are read by the tasks that take them.
+
         Each partition is the argument of a task, which the scheduler keeps and so can run
         again where a worker is lost; scattered rows would be lost with it.
         """
-        if self._client is None or not source.nbytes:
+        if self._client is None:
             return source.tables
+        if not source.nbytes:
+            return unread(source.tables) or source.tables
         if source.nbytes > _LARGE_TABLE:
             warn_user(
                 f"{source.nbytes / 2**20:,.0f} MiB of rows in memory go through the Dask "

@@ -13,6 +13,7 @@ from distributed import Client
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.distributed.executor import active_executor
+from squeak_dist.distributed.reading import Reading
 from squeak_dist.distributed.row_outputs import RowOutput, map_rows
 from squeak_dist.distributed.sources import Source
 from squeak_dist.errors import DataError, LengthMismatchError
@@ -140,9 +141,9 @@ def _check_partitions(model: FittedModel, source: Source) -> None:
 def _dual_weights(model: FittedModel, tables: Sequence[Any]) -> Any:
     """Return w̃ of every row as a lazy Dask array (n, k), cut like the partitions."""
     shared = delayed(model.for_predictions(), traverse=False)
-    outputs = len(model.target_names)
+    outputs, block = len(model.target_names), delayed(Reading(_dual_block))
     blocks = [
-        da.from_delayed(delayed(_dual_block)(shared, table, n), (n, outputs), np.float64)
+        da.from_delayed(block(shared, table, n), (n, outputs), np.float64)
         for table, n in zip(tables, model.report["partition_rows"], strict=True)
         if n
     ]

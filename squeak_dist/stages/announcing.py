@@ -22,13 +22,13 @@ def task_facts(name: str, value: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``task``, the name; of a partition's profile ``profiled``, its rows; of dictionaries
+        ``task``, the name; of the profile of partitions ``profiled``, their rows; of dictionaries
         ``size`` and ``rows``, those that they stand for; of a finished node of the merge tree
         ``node``, its record.
     """
     facts: dict[str, Any] = {"task": name}
     if isinstance(value, Profile):
-        if len(value.partition_kept) == 1:  # before any merge
+        if "merge" not in name:
             facts["profiled"] = value.kept
     elif isinstance(value, Branch):
         facts |= {"rows": value.state.rows_seen, "size": len(value.dictionary)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,7 @@ from squeak_dist.squeak import (
 )
 from squeak_dist.stages.executors import Executor, reduce_tree
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, fold_chains
+from squeak_dist.stages.planning import Encoded, Plan, fold_chains
 from squeak_dist.stages.records import TaskRecord, peak_memory, worker_name
 
 # First entries of the spawn keys of SeedSequence; the profile has 0, the solve 4.
@@ -63,7 +62,7 @@ class Branch:
 
 
 def dictionary_stage(
-    executor: Executor, encoded: Sequence[Any], plan: Plan, parameters: FitParameters
+    executor: Executor, encoded: Encoded, plan: Plan, parameters: FitParameters
 ) -> Any:
     """Return a handle on the root :class:`Branch` of chains and merges.
 
@@ -71,8 +70,8 @@ def dictionary_stage(
     ----------
     executor : Executor
         Where the work runs.
-    encoded : sequence of handles on EncodedTable
-        One per partition.
+    encoded : Encoded
+        All partitions.
     plan : Plan
         Kernel, γ and tree.
     parameters : FitParameters

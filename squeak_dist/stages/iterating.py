@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +43,7 @@ from squeak_dist.squeak import dictionary_effective_dimension
 from squeak_dist.stages.dictionaries import task_rng
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import Penalty
-from squeak_dist.stages.planning import Plan, sum_rows
+from squeak_dist.stages.planning import Encoded, Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
 from squeak_dist.stages.solving import Solution, degrees_of_freedom, map_task, noise_variance
 
@@ -168,7 +167,7 @@ def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bo
 
 def solve_by_iterations(
     executor: Executor,
-    encoded: Sequence[Any],
+    encoded: Encoded,
     nystrom: Any,
     kernel: Any,
     dictionary: Any,
@@ -352,7 +351,7 @@ def _start(system: CGSystem) -> CGState:
 
 
 def _product_tree(
-    executor: Executor, encoded: Sequence[Any], nystrom: Any, state: Any, plan: Plan
+    executor: Executor, encoded: Encoded, nystrom: Any, state: Any, plan: Plan
 ) -> Any:
     direction = executor.call(_direction, state, nystrom)
     return sum_rows(
@@ -365,7 +364,7 @@ def _product_tree(
 
 
 def _residual_tree(
-    executor: Executor, encoded: Sequence[Any], nystrom: Any, state: Any, plan: Plan
+    executor: Executor, encoded: Encoded, nystrom: Any, state: Any, plan: Plan
 ) -> Any:
     coefficients = executor.call(_coefficients, state, nystrom)
     return sum_rows(

@@ -24,6 +24,7 @@ ALONE = -1  # keep a value where no other call takes it
 # of the first pass of conjugate gradients is m² numbers.
 KEPT: Mapping[Callable[..., Any], int] = {
     planning._profile_task: ALONE,
+    planning._profile_group: 1,
     planning._merge_profiles: 1,
     tuning._tune_task: 1,
     dictionaries._chain_step: 1,

@@ -15,9 +15,12 @@ from squeak_dist.stages.dictionaries import Branch
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import (
+    Encoded,
     Plan,
+    chain_steps,
     encode_stage,
     encoded_bytes,
+    encoded_row_bytes,
     make_plan,
     settled_profile,
 )
@@ -38,8 +41,8 @@ class Learned:
         Of all rows.
     plan : Plan
         Encoding, kernel, γ and tree.
-    encoded : list of handles on EncodedTable
-        One per partition.
+    encoded : Encoded
+        All partitions.
     root : Branch
         The joint dictionary.
     clock : Clock
@@ -50,7 +53,7 @@ class Learned:
 
     profile: Profile
     plan: Plan
-    encoded: list[Any]
+    encoded: Encoded
     root: Branch
     clock: Clock
     sampler: str
@@ -110,7 +113,9 @@ def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tu
     -----
     A merge of ``fan_in`` dictionaries of m rows holds three float64 matrices of
     (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
-    one block of features and one partition. Neither depends on the number of rows.
+    one block of features. Beside them stand one partition as it is read and the encoded rows
+    of a step. None of it depends on the number of rows. What is kept between the passes, at
+    most half of the workers' memory, is not a task's.
     """
     rows = sum(plan.partition_kept)
     m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
@@ -121,11 +126,17 @@ def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tu
     solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
     largest = max(plan.partition_rows)
     partition = largest * (4 * 8 * d + 8 * n_outputs + 16)
+    partition += _rows_of_a_step(plan) * encoded_row_bytes(plan)
     explanation = (
         f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
         f"to {largest:,} rows × {d} encoded columns{_giant(plan.partition_rows)}"
     )
     return max(merging, solving) + partition, explanation
+
+
+def _rows_of_a_step(plan: Plan) -> int:
+    steps = (step for chain in plan.tree.chains for step in chain_steps(chain, plan))
+    return max((sum(plan.partition_kept[i] for i in step) for step in steps), default=0)
 
 
 def _giant(partition_rows: tuple[int, ...]) -> str:

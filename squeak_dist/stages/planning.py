@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from squeak_dist.tuning import Choice
 SAMPLE_ROWS = 4096  # rows that the profile keeps
 _STEP_ROWS = 65_536  # partitions below this size share the task of a chain step
 _PROFILE_FAN_IN = 8
+_PROFILE_ROUNDS = 4  # tasks per thread from which a task profiles a whole group: the same bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +113,18 @@ def profile_stage(
         raise EmptyDataError(
             "the table has no partitions (n_samples=0); at least 2 rows are needed"
         )
-    leaves = [
-        executor.call(_profile_task, table, i, parameters.missing, parameters.seed, uncounted)
-        for i, table in enumerate(tables)
-    ]
-    levels = balanced_levels(len(leaves), _PROFILE_FAN_IN)
+    settings = (parameters.missing, parameters.seed, uncounted)
+    levels = balanced_levels(len(tables), _PROFILE_FAN_IN)
+    if len(tables) >= _PROFILE_ROUNDS * _PROFILE_FAN_IN * executor.slots():
+        leaves = [
+            executor.call(_profile_group, [tables[i] for i in group], group, *settings)
+            for group in levels[0]
+        ]
+        levels = levels[1:]
+    else:
+        leaves = [
+            executor.call(_profile_task, table, i, *settings) for i, table in enumerate(tables)
+        ]
     return reduce_tree(
         executor, leaves, levels, lambda nodes, level, index: (_merge_profiles, nodes)
     )
@@ -132,6 +141,21 @@ def _profile_task(
         sample_rows=SAMPLE_ROWS,
         uncounted=uncounted,
     )
+
+
+def _profile_group(
+    tables: Iterable[Table],
+    partitions: tuple[int, ...],
+    missing: str,
+    seed: int,
+    uncounted: tuple[Hashable, ...],
+) -> Profile:
+    """Profile partitions and merge: the samples, which may be most of the rows, do not move."""
+    profiles = [
+        _profile_task(table, partition, missing, seed, uncounted)
+        for table, partition in zip(tables, partitions, strict=True)
+    ]
+    return profiles[0] if len(profiles) == 1 else merge_profiles(profiles)
 
 
 def _merge_profiles(profiles: list[Profile]) -> Profile:
@@ -206,8 +230,48 @@ def _target_scale(profile: Profile) -> Float64Array:
     return np.where(scale > 0, scale, 1.0)
 
 
-def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> list[Any]:
-    """Return handles on the encoded partitions, kept in memory where they fit.
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """The encoded partitions: one handle per step of a chain.
+
+    Parameters
+    ----------
+    steps : tuple of tuple of int
+        Positions of the partitions of each step; empty partitions are in none.
+    handles : tuple of handles on lists of EncodedTable
+        One per step, its partitions in order.
+    """
+
+    steps: tuple[tuple[int, ...], ...]
+    handles: tuple[Any, ...]
+
+    def of(self, executor: Executor, positions: tuple[int, ...]) -> Any:
+        """Return a handle on the list of some partitions: a step, or one of a step.
+
+        Parameters
+        ----------
+        executor : Executor
+            Where a single partition is taken out of its step.
+        positions : tuple of int
+            Of the partitions.
+        """
+        if positions in self._handle_of:
+            return self._handle_of[positions]
+        [position] = positions
+        step = self._step_of[position]
+        return executor.call(_pick_task, self._handle_of[step], step.index(position))
+
+    @cached_property
+    def _handle_of(self) -> dict[tuple[int, ...], Any]:
+        return dict(zip(self.steps, self.handles, strict=True))
+
+    @cached_property
+    def _step_of(self) -> dict[int, tuple[int, ...]]:
+        return {position: step for step in self.steps for position in step}
+
+
+def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encoded:
+    """Return the encoded partitions, kept in memory where they fit.
 
     Parameters
     ----------
@@ -218,33 +282,52 @@ def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> list[
     plan : Plan
         The encoding, and mean and scale of the targets.
     """
-    offsets = np.cumsum((0, *plan.partition_rows[:-1]))
+    offsets = np.cumsum((0, *plan.partition_rows[:-1])).tolist()
     encoding, mean = executor.share(plan.encoding), executor.share(plan.target_mean)
     scale = executor.share(plan.target_scale)
+    steps = tuple(step for chain in plan.tree.chains for step in chain_steps(chain, plan))
     handles = [
-        executor.call(_encode_task, encoding, table, mean, scale, int(offset))
-        for table, offset in zip(tables, offsets, strict=True)
-    ]
-    return executor.persist(handles, encoded_bytes(plan))
+        executor.call(
+            _encode_task, encoding, [tables[i] for i in step], mean, scale,
+            tuple(offsets[i] for i in step),
+        )
+        for step in steps
+    ]  # fmt: skip
+    return Encoded(steps, tuple(executor.persist(handles, encoded_bytes(plan))))
 
 
 def encoded_bytes(plan: Plan) -> int:
     """Return the bytes of all encoded partitions."""
-    per_row = plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
-    return sum(plan.partition_kept) * per_row
+    return sum(plan.partition_kept) * encoded_row_bytes(plan)
+
+
+def encoded_row_bytes(plan: Plan) -> int:
+    """Return the bytes of an encoded row, with target, weight and row number."""
+    return plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
 
 
 def _encode_task(
-    encoding: FeatureEncoding, table: Table, mean: Float64Array, scale: Float64Array, offset: int
-) -> EncodedTable:
-    return encode_table(encoding, table, target_mean=mean, target_scale=scale, offset=offset)
+    encoding: FeatureEncoding,
+    tables: Iterable[Table],
+    mean: Float64Array,
+    scale: Float64Array,
+    offsets: tuple[int, ...],
+) -> list[EncodedTable]:
+    return [
+        encode_table(encoding, table, target_mean=mean, target_scale=scale, offset=offset)
+        for table, offset in zip(tables, offsets, strict=True)
+    ]
+
+
+def _pick_task(tables: list[EncodedTable], position: int) -> list[EncodedTable]:
+    return [tables[position]]
 
 
 def fold_chains(
     executor: Executor,
-    encoded: Sequence[Any],
+    encoded: Encoded,
     plan: Plan,
-    step: Callable[[Any, list[Any], tuple[int, ...]], tuple[Any, ...]],
+    step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
 ) -> list[Any]:
     """Return one handle per chain: what its partitions, passed through in order, come to.
 
@@ -252,19 +335,19 @@ def fold_chains(
     ----------
     executor : Executor
         Where the work runs.
-    encoded : sequence of handles on EncodedTable
-        One per partition.
+    encoded : Encoded
+        All partitions.
     plan : Plan
         Its tree names the chains.
     step : callable
-        Makes of (value so far, or None; partitions; their positions) the function
-        and arguments of a call.
+        Makes of (value so far, or None; handle on a list of partitions; their positions) the
+        function and arguments of a call.
     """
     branches = []
     for chain in plan.tree.chains:
         value: Any = None
         for positions in chain_steps(chain, plan):
-            tables = [encoded[i] for i in positions]
+            tables = encoded.of(executor, positions)
             value = executor.call(*step(value, tables, positions))
         branches.append(value)
     return branches
@@ -272,9 +355,9 @@ def fold_chains(
 
 def sum_rows(
     executor: Executor,
-    encoded: Sequence[Any],
+    encoded: Encoded,
     plan: Plan,
-    step: Callable[[Any, list[Any], tuple[int, ...]], tuple[Any, ...]],
+    step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
     add: Callable[[list[Any]], Any],
 ) -> Any:
     """Return a handle on a sum over all rows: one pass along the chains, then the tree.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,14 @@ from squeak_dist.squeak import SqueakParameters, SqueakState
 from squeak_dist.stages.dictionaries import Branch, dictionary_stage, recorded, task_rng
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan
+from squeak_dist.stages.planning import Encoded, Plan
 
 _SAMPLE_KEY = 7  # first entry of the spawn keys here
 _TREES = {"disqueak": "balanced", "disqueak-left-deep": "left-deep", "disqueak-random": "random"}
 
 
 def sampling_stage(
-    executor: Executor, encoded: Sequence[Any], plan: Plan, parameters: FitParameters
+    executor: Executor, encoded: Encoded, plan: Plan, parameters: FitParameters
 ) -> Any:
     """Return a handle on the :class:`~squeak_dist.stages.dictionaries.Branch` of a sampler.
 
@@ -45,8 +44,8 @@ def sampling_stage(
     ----------
     executor : Executor
         Where the work runs.
-    encoded : sequence of handles on EncodedTable
-        One per partition.
+    encoded : Encoded
+        All partitions.
     plan : Plan
         Kernel, γ and tree.
     parameters : FitParameters
@@ -61,7 +60,9 @@ def sampling_stage(
     if sampler == "uniform":
         return _uniform_stage(executor, encoded, plan, settings, parameters.seed)
     kernel, shared = executor.share(plan.kernel), executor.share(sampler)
-    return executor.call(_sample_task, list(encoded), kernel, settings, shared, parameters.seed)
+    return executor.call(
+        _sample_task, list(encoded.handles), kernel, settings, shared, parameters.seed
+    )
 
 
 def sampling_bytes(plan: Plan, parameters: FitParameters) -> tuple[int, str] | None:
@@ -106,7 +107,7 @@ def _within_the_rows(plan: Plan) -> SqueakParameters:
 
 
 def _sample_task(
-    tables: list[EncodedTable],
+    steps: list[list[EncodedTable]],
     kernel: Kernel,
     settings: SqueakParameters,
     sampler: str | Sampler,
@@ -114,6 +115,7 @@ def _sample_task(
 ) -> Branch:
     """Choose from all rows at once."""
     began = time.perf_counter()
+    tables = list(chain.from_iterable(steps))
     X = np.concatenate([table.X for table in tables])
     weights = [table.weights for table in tables if table.weights is not None]
     indices = np.concatenate([table.indices for table in tables])
@@ -130,7 +132,7 @@ def _sample_task(
 
 
 def _uniform_stage(
-    executor: Executor, encoded: Sequence[Any], plan: Plan, settings: Any, seed: int
+    executor: Executor, encoded: Encoded, plan: Plan, settings: Any, seed: int
 ) -> Any:
     """Draw positions here, and take the rows where they are: as the sampler of that name."""
     rows = sum(plan.partition_kept)
@@ -139,13 +141,27 @@ def _uniform_stage(
     bounds = pairwise(accumulate(plan.partition_kept, initial=0))
     parts = [positions[(positions >= a) & (positions < b)] - a for a, b in bounds]
     pieces = [
-        executor.call(_take_task, table, part, m / rows, settings)
-        for table, part in zip(encoded, parts, strict=True)
+        executor.call(_take_task, tables, [parts[i] for i in step], m / rows, settings)
+        for step, tables in zip(encoded.steps, encoded.handles, strict=True)
     ]
     return executor.call(_join_task, pieces, rows)
 
 
 def _take_task(
+    tables: list[EncodedTable],
+    rows: list[IntArray],
+    probability: float,
+    settings: SqueakParameters,
+) -> Dictionary:
+    return concatenate(
+        [
+            _taken(table, part, probability, settings)
+            for table, part in zip(tables, rows, strict=True)
+        ]
+    )
+
+
+def _taken(
     table: EncodedTable, rows: IntArray, probability: float, settings: SqueakParameters
 ) -> Dictionary:
     weights = np.ones(len(table)) if table.weights is None else table.weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +32,7 @@ from squeak_dist.solvers import (
 from squeak_dist.squeak import dictionary_effective_dimension
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import Penalty
-from squeak_dist.stages.planning import Plan, sum_rows
+from squeak_dist.stages.planning import Encoded, Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
 
 
@@ -111,7 +110,7 @@ def in_target_units(solution: Solution, scale: Float64Array) -> Solution:
 
 def solve_directly(
     executor: Executor,
-    encoded: Sequence[Any],
+    encoded: Encoded,
     nystrom: Any,
     kernel: Any,
     dictionary: Any,
@@ -124,8 +123,8 @@ def solve_directly(
     ----------
     executor : Executor
         Where the work runs.
-    encoded : sequence of handles on EncodedTable
-        One per partition.
+    encoded : Encoded
+        All partitions.
     nystrom, kernel, dictionary : handles
         The map, and what it was made of.
     plan : Plan

@@ -90,7 +90,7 @@ def test_memory_is_refused_before_the_dictionary_stage(collection):
             collection, max_dictionary=6000, client=client,
             progress=lambda stage, done, total: stages.append(stage),
         )  # fmt: skip
-    assert set(stages) == {"profile"}
+    assert set(stages) == {"profile", "tuning"}
 
 
 def test_clients_that_cannot_serve(collection, monkeypatch):

@@ -127,7 +127,7 @@ def test_progress_counts_every_stage(collection, two_workers):
         collection, sample_weight="w", client=two_workers, progress=lambda *e: events.append(e)
     )
     stages = list(dict.fromkeys(stage for stage, _, _ in events))
-    assert stages == ["profile", "dictionary", "solve"]
+    assert stages == ["profile", "tuning", "dictionary", "solve"]
     assert all(done <= total for _, done, total in events)
 
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.cluster
 
 ROWS = 2500  # of a partition
 PARTITIONS = 12
-SETTINGS = {"max_dictionary": 300, "mu": 0.05}
+SETTINGS = {"max_dictionary": 300, "mu": 0.05, "length_scale": "median"}
 STORE_BYTES = 256 << 20
 
 
@@ -187,7 +187,7 @@ def test_progress_is_told_stage_by_stage():
     told = []
     fit("direct", progress=lambda *event: told.append(event))
     stages = list(dict.fromkeys(stage for stage, _, _ in told))
-    assert stages == ["profile", "dictionary", "solve"]
+    assert stages == ["profile", "tuning", "dictionary", "solve"]
     for name in stages:
         counts = [(done, total) for stage, done, total in told if stage == name]
         total = counts[0][1]
