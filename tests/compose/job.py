@@ -186,7 +186,9 @@ def forced() -> None:
             Trusting(client),
             source.tables,
             source.schema,
-            FitParameters(gamma=1e-6, mu=0.05, max_dictionary=None, fan_in=8),
+            FitParameters(
+                gamma=1e-6, mu=0.05, max_dictionary=None, fan_in=8, length_scale="median"
+            ),
             target_names=source.target_names,
             single_output=source.single_output,
         )
