@@ -9,7 +9,7 @@ import click
 
 import squeak_dist
 from squeak_dist.cli.connecting import connected
-from squeak_dist.cli.inputs import read_data
+from squeak_dist.cli.inputs import one_or_several, read_data
 from squeak_dist.cli.inspecting import facts, summary
 from squeak_dist.cli.outputs import check_apart
 from squeak_dist.cli.places import Place, options_for
@@ -86,7 +86,7 @@ def run_fit(
             estimator.fit(
                 # By its name where it is one place: a checkpoint then looks at the files.
                 data[0] if len(data) == 1 else table,
-                target=target[0] if len(target) == 1 else list(target),
+                target=one_or_several(target),
                 features=features,
                 sample_weight=sample_weight,
                 client=client,

@@ -7,6 +7,11 @@ from typing import Any
 from squeak_dist.distributed import read_parquet
 
 
+def one_or_several(names: tuple[str, ...]) -> str | list[str]:
+    """Return a repeated option as ``fit`` takes columns: a name alone is one of them."""
+    return names[0] if len(names) == 1 else list(names)
+
+
 def read_data(data: tuple[str, ...]) -> Any:
     """Open the parquet of one place, or of several as one table, lazily.
 
@@ -20,4 +25,4 @@ def read_data(data: tuple[str, ...]) -> Any:
     DataError
         If something is not there, or is not parquet.
     """
-    return read_parquet(data[0] if len(data) == 1 else list(data))
+    return read_parquet(one_or_several(data))

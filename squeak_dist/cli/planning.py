@@ -10,7 +10,7 @@ import click
 
 import squeak_dist
 from squeak_dist.cli.connecting import connected
-from squeak_dist.cli.inputs import read_data
+from squeak_dist.cli.inputs import one_or_several, read_data
 from squeak_dist.cli.places import Place
 from squeak_dist.cli.progress import fit_view
 
@@ -41,7 +41,7 @@ def run_plan(
     with connected(cluster) as client, fit_view(quiet=quiet) as view:
         forecast = squeak_dist.plan(
             table,
-            target=target[0] if len(target) == 1 else list(target),
+            target=one_or_several(target),
             features=features,
             sample_weight=sample_weight,
             client=client,

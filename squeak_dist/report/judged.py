@@ -139,7 +139,7 @@ def judged(
     InvalidParameterError
         If the model has no predictions.
     DataError
-        If it keeps no rows (an older store, or ``partial_fit``), or X and y do not match.
+        If it keeps no rows (an older store), or X and y do not match.
 
     Notes
     -----
@@ -153,8 +153,8 @@ def judged(
         return judge_others(model, _test_rows(model, X, y, sample_weight))
     if model.sample is None:
         raise DataError(
-            "the model keeps no rows of its fit: it is of a store of format 2, or of partial_fit; "
-            "pass held-out rows X and y, or fit again"
+            "the model keeps no rows of its fit: it is of a store of format 2; pass held-out rows "
+            "X and y, or fit again"
         )
     return judge_left_out(model, _of_positive_weight(model.sample))
 

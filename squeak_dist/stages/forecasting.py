@@ -15,7 +15,7 @@ from squeak_dist.linalg import single_blas_thread
 from squeak_dist.samplers import MERGING
 from squeak_dist.stages.calibrating import Rates, RowCost, measure_rates
 from squeak_dist.stages.executors import Executor
-from squeak_dist.stages.iterating import faster_by_iterations
+from squeak_dist.stages.iterating import EXPECTED_PASSES, faster_by_iterations
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan, chain_steps, make_plan, settled_profile
@@ -24,8 +24,6 @@ from squeak_dist.stages.tuning import sample_spectrum_of, tuning_sample
 from squeak_dist.tuning import SampleSpectrum
 
 _LADDER = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the γ of the fit
-_PASSES = 9  # of conjugate gradients: one to prepare, iterations, the float64 check
-_SHRINK_GROWTH = 1.5
 _MOST_CALIBRATIONS = 16
 
 
@@ -238,8 +236,9 @@ class _Costs:
         chains = max(len(self.plan.tree.chains), 1)
         rows = sum(self.plan.partition_kept) / chains
         turns = math.ceil(chains / self.slots)
-        largest = _SHRINK_GROWTH * m
-        growing = 1 / (1 - _SHRINK_GROWTH**-3)  # sizes fall by 1.5 from the last Shrink back
+        growth = self.plan.squeak.growth
+        largest = growth * m
+        growing = 1 / (1 - growth**-3)  # sizes fall by that from the last Shrink back
         steady = 2 * math.log(max(rows / m, 1.0))
         shrinks = turns * (growing + steady) * self.rates.shrink * largest**3
         merged = min(self.parameters.fan_in, chains) * m
@@ -252,7 +251,7 @@ class _Costs:
     def _iterations(self, m: int) -> float:
         prepared = 2 * min(20 * m, sum(self.plan.partition_kept)) / self.slots
         return (
-            _PASSES * self._rows_in_turn * self.rates.product(m)
+            EXPECTED_PASSES * self._rows_in_turn * self.rates.product(m)
             + prepared * self.rates.sums(m)
             + 2 * self.rates.eigen * m**3
         )
@@ -265,7 +264,7 @@ class _Costs:
         workers = min(self.slots, chains)
         dictionary = m * (d * np.dtype(plan.encoding.dtype).itemsize + 32)
         sums = 8 * (m * m + (m + d) * (d + 1 + k))
-        vectors = 8 * m * k * _PASSES * (chains + workers) if cg else 0
+        vectors = 8 * m * k * EXPECTED_PASSES * (chains + workers) if cg else 0
         return int(
             (steps + chains) * dictionary + (chains - 1) * sums + workers * 12 * m * m + vectors
         )

@@ -53,6 +53,7 @@ _LOOSEST, _TIGHTEST = 1e-2, 1e-4
 _MOST_ITERATIONS = 25
 _MOST_RESTARTS = 3
 _SOLVE_KEY = 4
+EXPECTED_PASSES = 9  # one to prepare, the iterations, the check in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +156,12 @@ def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bo
     Seconds of one thread, measured on AVX-512 cores of 2.6 GHz: 0.75 ns and
     2 (d + 2) flops per kernel entry, 0.15 ns per entry and output for the two
     products, 120 GFlop/s for n m² of a triangular solve or a Gram; nine passes
-    in all. Only the ratio of the two sums counts.
+    (``EXPECTED_PASSES``) in all. Only the ratio of the two sums counts.
     """
     square = m * m / 120e9
     entry = 0.75e-9 + 2 * (n_features + 2) / 160e9
     direct = rows * (m * entry + 2 * square)
-    passes = 9 * rows * m * (entry + 0.15e-9 * outputs)
+    passes = EXPECTED_PASSES * rows * m * (entry + 0.15e-9 * outputs)
     preparation = 5 * sample_per_centre(rows, m) * m * square
     return passes + preparation < 0.8 * direct
 

@@ -8,7 +8,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from squeak_dist._typing import Float64Array, FloatArray
-from squeak_dist.tuning.marginal_likelihood import Radial, TuningRows, negative_log_likelihood
+from squeak_dist.tuning.marginal_likelihood import (
+    Radial,
+    TuningRows,
+    negative_log_likelihood,
+    squared_distances,
+)
 
 _STARTS = (0.5, 2.0)  # in median distances
 _FIRST_NOISE = 0.1
@@ -60,10 +65,8 @@ def median_length_scale(X: FloatArray) -> float:
         Positive: 1.0 where all rows are equal; the median over different rows
         where most of them are duplicates.
     """
-    doubled = np.asarray(X, np.float64)
-    squares = np.einsum("ij,ij->i", doubled, doubled)
-    distances = squares[:, None] + squares - 2 * doubled @ doubled.T
-    above = distances[np.triu_indices(len(doubled), 1)]
+    distances = squared_distances(np.asarray(X, np.float64))
+    above = distances[np.triu_indices(len(distances), 1)]
     largest = float(above.max(initial=0.0))
     different = above[above > 1e-12 * largest] if largest > 0 else above[:0]
     return float(np.sqrt(np.median(different))) if len(different) else 1.0

@@ -77,7 +77,7 @@ def negative_log_likelihood(
     s, k = rows.targets.shape
     noise = np.exp(logarithms[-1]) / (1.0 if rows.weights is None else rows.weights)
     scaled = rows.X / np.exp(logarithms[:-1])
-    K, slope = _radial(kernel, _squared_distances(scaled))
+    K, slope = _radial(kernel, squared_distances(scaled))
     K[np.diag_indices(s)] += noise
     inverse, log_determinant = inverse_and_log_determinant(K)
     solved = inverse @ rows.targets
@@ -95,7 +95,14 @@ def negative_log_likelihood(
     return value / s, np.append(by_scale, by_noise) / s
 
 
-def _squared_distances(X: Float64Array) -> Float64Array:
+def squared_distances(X: Float64Array) -> Float64Array:
+    """Return ‖x − y‖² between all rows, shape (s, s); 0 on the diagonal.
+
+    Parameters
+    ----------
+    X : ndarray of float64, shape (s, d)
+        Rows; the cost is s² d.
+    """
     squares = np.einsum("ij,ij->i", X, X)
     distances = X @ X.T
     distances *= -2
