@@ -6,22 +6,28 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
+from scipy.special import softmax
+from sklearn import metrics
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as gaussian
 
 import squeak_dist
+from squeak_dist.calibration import fit_link
 from squeak_dist.errors import InvalidParameterError, TuningFellBack
 from squeak_dist.kernels import RBF, Matern
 from squeak_dist.nystrom import projected_map
 from squeak_dist.stages.tuning import _warn_of_median
 from squeak_dist.tuning import (
     Candidate,
+    LeftOut,
     TuningRows,
     choose_kernel,
-    leave_one_out_error,
+    leave_one_out,
     likely_kernel,
+    log_loss,
     median_length_scale,
     negative_log_likelihood,
+    squared_loss,
 )
 
 FAMILIES = [RBF(), Matern(nu=0.5), Matern(nu=1.5), Matern(nu=2.5)]
@@ -114,7 +120,7 @@ def test_the_error_is_that_of_leaving_rows_out():
     X = rng.normal(size=(80, 2))
     y = (np.sin(X[:, 0]) + 0.1 * rng.normal(size=80))[:, None]
     rows = TuningRows(X, y - y.mean())
-    error = leave_one_out_error(RBF(1.0), rows, X, linear_part=False)
+    error = squared_loss(leave_one_out(RBF(1.0), rows, X, linear_part=False))
     Z = projected_map(RBF(1.0), X[:20]).transform(X)
 
     def left_out(mu):
@@ -137,8 +143,42 @@ def test_one_outlying_row_does_not_decide():
     spoiled = rows.targets.copy()
     spoiled[200] += 50
     spoiled /= spoiled.std()
-    wild = leave_one_out_error(RBF(1.0), TuningRows(rows.X, spoiled), rows.X)
+    wild = squared_loss(leave_one_out(RBF(1.0), TuningRows(rows.X, spoiled), rows.X))
     assert wild < 1.2
+
+
+@pytest.mark.parametrize("K", [2, 4])
+def test_classes_are_judged_by_their_probabilities(K):
+    rng = np.random.default_rng(K)
+    codes = rng.integers(K, size=400)
+    ones = np.where(codes[:, None] == np.arange(K), 1.0, -1.0)[:, int(K == 2) :]
+    scores = 0.6 * ones + 0.5 * rng.normal(size=ones.shape)
+    weights = rng.uniform(0.5, 2, 400)
+    all_scores = scores if K > 2 else np.hstack([-scores, scores])
+    odds = fit_link(all_scores, codes, weights).log_odds(all_scores)
+    expected = metrics.log_loss(codes, softmax(odds, axis=1), sample_weight=weights)
+    mean, scale = ones.mean(axis=0), ones.std(axis=0)  # as the fit standardizes them
+    left_out = LeftOut((ones - mean) / scale, (scores - mean) / scale, weights, scale)
+    assert log_loss(left_out) == pytest.approx(expected, rel=1e-9)
+
+
+def test_squares_may_prefer_another_kernel_than_labels():
+    # Both err by as much, one of them on the side of the border that does no harm.
+    y = np.repeat([-1.0, 1.0], 200)[:, None]
+    errors = np.random.default_rng(0).normal(size=y.shape)
+    harmless = LeftOut(y, y + 1.5 * np.abs(errors) * y, np.ones(400), np.ones(1))
+    harmful = LeftOut(y, y - 1.2 * np.abs(errors) * y, np.ones(400), np.ones(1))
+    assert squared_loss(harmless) > squared_loss(harmful)
+    assert log_loss(harmless) < log_loss(harmful)
+
+
+def test_a_classifier_says_what_its_kernel_was_judged_by():
+    rows = rows_of(n=300)
+    labels = rows.targets[:, 0] > 0
+    model = squeak_dist.SqueakClassifier(max_dictionary=80).fit(rows.X, labels)
+    assert model.report_["tuning"]["loss"] == "log loss"
+    model = squeak_dist.SqueakRegressor(max_dictionary=80).fit(rows.X, rows.targets[:, 0])
+    assert model.report_["tuning"]["loss"] == "error in standard deviations"
 
 
 def test_rows_of_weight_zero_do_not_count():
@@ -159,19 +199,19 @@ def test_rows_of_weight_zero_do_not_count():
 
 def test_a_tie_goes_to_the_simpler():
     median, ard = Candidate("median", RBF(1.0), 0.5), Candidate("ARD", RBF((1.0, 2.0)), 0.498)
-    assert choose_kernel([median, ard]).chosen is median
+    assert choose_kernel([median, ard], "error").chosen is median
     better = Candidate("ARD", RBF((1.0, 2.0)), 0.4)
-    assert choose_kernel([median, better]).chosen is better
+    assert choose_kernel([median, better], "error").chosen is better
     unusable = [Candidate("median", RBF(1.0)), Candidate("ARD", RBF(2.0))]
-    assert choose_kernel(unusable).chosen is unusable[0]
+    assert choose_kernel(unusable, "error").chosen is unusable[0]
 
 
 def test_a_worse_likelihood_is_said():
     median, ard = Candidate("median", RBF(1.0), 0.5), Candidate("ARD", RBF((1.0, 2.0)), 0.6)
-    with pytest.warns(TuningFellBack, match=r"0\.6 .* median distance 0\.5"):
-        _warn_of_median(choose_kernel([median, ard]))
+    with pytest.warns(TuningFellBack, match=r"0\.6, .* median distance 0\.5"):
+        _warn_of_median(choose_kernel([median, ard], "error"))
     with pytest.warns(TuningFellBack, match="failed"):
-        _warn_of_median(choose_kernel([median, Candidate("ARD", RBF((1.0, 2.0)))]))
+        _warn_of_median(choose_kernel([median, Candidate("ARD", RBF((1.0, 2.0)))], "error"))
 
 
 def fitted(X, y, **settings):
@@ -192,7 +232,7 @@ def test_relevant_columns_are_found_by_a_fit():
     assert error["isotropic"] < 1.05 * error["median"]
     report = fitted(X, y).report_["tuning"]
     assert report["chosen"] == "ARD"
-    assert [c["length_scale"] for c in report["candidates"]] == ["median", "ARD", "ARD"]
+    assert [c["length_scale"] for c in report["candidates"]] == ["median", "median", "ARD", "ARD"]
 
 
 def test_rough_and_smooth_functions_get_their_kernel():

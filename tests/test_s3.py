@@ -140,7 +140,13 @@ def test_input_checkpoint_and_model_in_buckets(bucket, options, reference, worke
     keys = {key.removeprefix("bucket/runs/checkpoint/") for key in bucket.find(path)}
     kinds = {key.rpartition("-")[0] for key in keys}
     assert "manifest.json" in keys
-    assert kinds == {"", "values/merge_profiles", "values/merge_task", "values/solve_task"}
+    assert kinds == {
+        "",
+        "values/tune_task",
+        "values/merge_profiles",
+        "values/merge_task",
+        "values/solve_task",
+    }
     again = fit(options, path, client=workers, progress=lambda s, d, n: totals.update({s: n}))
     assert same_bits(again, reference)
     assert totals["dictionary"] == totals["solve"] == 1

@@ -416,7 +416,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
 
     def _parameters(self) -> FitParameters:
         check_class_weight(self.class_weight)
-        return super()._parameters()
+        return replace(super()._parameters(), classifies=True)
 
     def _held_out(self, X: Any, y: Any, sample_weight: Any, target: Any) -> Source:
         """Cut test data as the training data were; their target is the position of the class."""

@@ -47,7 +47,8 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         ``"rbf"``, ``"matern"`` (ν = 3/2), ``"laplacian"``, ``"polynomial"``,
         ``"linear"``, ``"cosine"``, or an object with ``kernel(X, Y)`` and
         ``kernel.diag(X)``, which is given the encoded rows. ``"auto"``: RBF or Matérn
-        3/2, whichever leaves the smaller leave-one-out error on a sample.
+        3/2, whichever leaves the smaller leave-one-out error on a sample (RBF with
+        ``length_scale="median"``, which searches for nothing).
     length_scale : float, sequence of float, "auto", "isotropic" or "median", default "auto"
         In the units of the columns; one number or one per encoded feature. ``"auto"``:
         one per feature by maximum marginal likelihood on up to 1,024 rows, where that

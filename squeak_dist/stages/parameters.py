@@ -45,6 +45,8 @@ class FitParameters:
         As in :class:`squeak_dist.SqueakRegressor`.
     seed : int
         Its ``random_state``, drawn.
+    classifies : bool
+        Whether the targets are the ±1 columns of classes.
 
     Raises
     ------
@@ -70,6 +72,7 @@ class FitParameters:
     standardize: bool | str = "auto"
     dtype: str = "float32"
     seed: int = 0
+    classifies: bool = False
 
     def __post_init__(self) -> None:
         self._check_kernel()

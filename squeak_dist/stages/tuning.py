@@ -33,16 +33,19 @@ from squeak_dist.tuning import (
     TuningRows,
     choose_gamma,
     choose_kernel,
-    leave_one_out_error,
+    leave_one_out,
     likely_kernel,
+    log_loss,
     median_length_scale,
     sample_spectrum,
+    squared_loss,
 )
 
 _LEADING_ROWS = (250, 1000)  # half of all rows, between these
 _KERNEL_CHECK_ROWS = 128
 _LEAST_ROWS = 40  # below them a likelihood tells nothing of a kernel
-_TELLING = 0.03  # standard deviations by which likelihood must lose to be worth a warning
+_TELLING = 0.03  # of loss, by which likelihood must be worse to be worth a warning
+_LOSSES = {False: "error in standard deviations", True: "log loss"}  # classifies?
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,12 +181,12 @@ def _searches(sample: TuningSample, parameters: FitParameters) -> list[Search]:
         scale = as_length_scale(np.asarray(parameters.length_scale).tolist())
         found = [Search("given", replace(family, length_scale=scale)) for family in families]
         return found if _tells(sample) else found[:1]
-    median = Search("median", families[0])
+    medians = [Search("median", family) for family in families]
     radial = all(isinstance(family, RBF | Matern) for family in families)
     if parameters.length_scale == "median" or not radial or not _tells(sample):
-        return [median]
+        return medians[:1]
     how = "ARD" if parameters.length_scale == "auto" and sample.X.shape[1] > 1 else "isotropic"
-    return [median, *(Search(how, family) for family in families)]
+    return [*medians, *(Search(how, family) for family in families)]
 
 
 def _tells(sample: TuningSample) -> bool:
@@ -201,13 +204,16 @@ def _find_task(sample: TuningSample, search: Search) -> Candidate:
 def _judge_task(
     candidate: Candidate, sample: TuningSample, parameters: FitParameters
 ) -> Candidate:
-    """Add the leave-one-out error on the sample, which is infinite where no kernel was found."""
+    """Add the loss on rows left out, which stays infinite where there is none."""
     if candidate.kernel is None:
         return candidate
     rows, X = _tuning_rows(sample)
     with single_blas_thread():
-        error = leave_one_out_error(candidate.kernel, rows, X, parameters.penalty.linear_part)
-    return replace(candidate, error=error)
+        left_out = leave_one_out(candidate.kernel, rows, X, parameters.penalty.linear_part)
+    if left_out is None:
+        return candidate
+    loss = log_loss if parameters.classifies else squared_loss
+    return replace(candidate, loss=loss(left_out))
 
 
 def _found_kernel(sample: TuningSample, search: Search) -> Kernel | None:
@@ -223,7 +229,7 @@ def _found_kernel(sample: TuningSample, search: Search) -> Kernel | None:
 def _tune_task(
     candidates: list[Candidate], sample: TuningSample, parameters: FitParameters
 ) -> Tuned:
-    choice = choose_kernel(candidates)
+    choice = choose_kernel(candidates, _LOSSES[parameters.classifies])
     kernel = choice.chosen.kernel
     assert kernel is not None  # the median distance is always found
     with single_blas_thread():
@@ -310,12 +316,12 @@ def _warn_of_median(choice: Choice | None) -> None:
     """Warn where maximum likelihood would have been worse than the median distance."""
     if choice is None or choice.chosen.length_scale != "median":
         return
-    error = choice.chosen.error
-    least = min(c.error for c in choice.candidates if c.length_scale != "median")
-    if least > error + _TELLING:
+    loss = choice.chosen.loss
+    least = min(c.loss for c in choice.candidates if c.length_scale != "median")
+    if least > loss + _TELLING:
         found = (
-            f"those of maximum likelihood leave a leave-one-out error of {least:.3g} standard "
-            f"deviations on it, the median distance {error:.3g}"
+            f"with those of maximum likelihood the {choice.loss} of rows left out is "
+            f"{least:.3g}, with the median distance {loss:.3g}"
             if np.isfinite(least)
             else "the search for those of maximum likelihood failed"
         )
@@ -332,12 +338,13 @@ def tuning_report(choice: Choice | None) -> dict[str, Any] | None:
         return None
     return {
         "chosen": choice.chosen.length_scale,
+        "loss": choice.loss,
         "candidates": [
             {
                 "kernel": None if c.kernel is None else kernel_config(c.kernel)["name"],
                 "nu": getattr(c.kernel, "nu", None),
                 "length_scale": c.length_scale,
-                "leave_one_out_error": c.error if np.isfinite(c.error) else None,
+                "left_out_loss": c.loss if np.isfinite(c.loss) else None,
             }
             for c in choice.candidates
         ],

@@ -4,8 +4,11 @@ from squeak_dist.tuning.gamma import SampleSpectrum, choose_gamma, sample_spectr
 from squeak_dist.tuning.kernel_choice import (
     Candidate,
     Choice,
+    LeftOut,
     choose_kernel,
-    leave_one_out_error,
+    leave_one_out,
+    log_loss,
+    squared_loss,
 )
 from squeak_dist.tuning.length_scales import LikelyKernel, likely_kernel, median_length_scale
 from squeak_dist.tuning.marginal_likelihood import Radial, TuningRows, negative_log_likelihood
@@ -13,15 +16,18 @@ from squeak_dist.tuning.marginal_likelihood import Radial, TuningRows, negative_
 __all__ = [
     "Candidate",
     "Choice",
+    "LeftOut",
     "LikelyKernel",
     "Radial",
     "SampleSpectrum",
     "TuningRows",
     "choose_gamma",
     "choose_kernel",
-    "leave_one_out_error",
+    "leave_one_out",
     "likely_kernel",
+    "log_loss",
     "median_length_scale",
     "negative_log_likelihood",
     "sample_spectrum",
+    "squared_loss",
 ]

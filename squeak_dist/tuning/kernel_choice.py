@@ -1,8 +1,10 @@
-"""Which kernel a fit gets: the candidates, and the error that each leaves on a sample.
+"""Which kernel a fit gets: the candidates, and the loss that each leaves on a sample.
 
 A likelihood on some hundred rows can prefer length scales that a regression on
-all rows does not. What decides is therefore the leave-one-out error of a small
-Nyström ridge regression on the whole sample, the same model as that of the fit.
+all rows does not. What decides is therefore what a small Nyström ridge regression on
+the whole sample, the same model as that of the fit, predicts of the rows it leaves out.
+For classes it is the log loss of their probabilities: length scales that are best
+for squares of ±1 columns can be worse at telling 26 letters apart.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import log_softmax
 
-from squeak_dist._typing import FloatArray
+from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.calibration import fit_link, left_out_scores
 from squeak_dist.errors import NumericalError
 from squeak_dist.kernels import Kernel
 from squeak_dist.linalg import solve_lower, solve_lower_transposed
@@ -38,40 +42,65 @@ class Candidate:
         feature: automatic relevance determination).
     kernel : Kernel, optional
         With its length scale; none where the search for it failed.
-    error : float
-        Leave-one-out error on the sample, in standard deviations of the target.
+    loss : float
+        Of the rows of the sample, each left out.
     """
 
     length_scale: str
     kernel: Kernel | None
-    error: float = np.inf
+    loss: float = np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """What a regression on a sample predicts of rows that it leaves out.
+
+    Parameters
+    ----------
+    targets : ndarray of float64, shape (r, k)
+        Targets of the rows.
+    predicted : ndarray of float64, shape (r, k)
+        Predictions without them.
+    weights : ndarray of float64, shape (r,)
+        Their weights.
+    spread : ndarray of float64, shape (k,)
+        Standard deviations of the targets in the sample.
+    """
+
+    targets: Float64Array
+    predicted: Float64Array
+    weights: Float64Array
+    spread: Float64Array
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The kernel chosen, and all that competed."""
+    """The kernel chosen, all that competed, and what they were judged by."""
 
     chosen: Candidate
     candidates: tuple[Candidate, ...]
+    loss: str
 
 
-def choose_kernel(candidates: Sequence[Candidate]) -> Choice:
-    """Return the candidate of the least leave-one-out error.
+def choose_kernel(candidates: Sequence[Candidate], loss: str) -> Choice:
+    """Return the candidate of the least loss.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        Simplest first; not empty. Errors within 1 % of the least are a tie, which the
+        Simplest first; not empty. Losses within 1 % of the least are a tie, which the
         simplest wins.
+    loss : str
+        What the losses are, for the report.
     """
-    limit = _TIE * min(c.error for c in candidates)
-    return Choice(next(c for c in candidates if c.error <= limit), tuple(candidates))
+    limit = _TIE * min(c.loss for c in candidates)
+    return Choice(next(c for c in candidates if c.loss <= limit), tuple(candidates), loss)
 
 
-def leave_one_out_error(
+def leave_one_out(
     kernel: Kernel, rows: TuningRows, X: FloatArray, linear_part: bool | None = None
-) -> float:
-    """Return the leave-one-out error of a small Nyström ridge regression on a sample.
+) -> LeftOut | None:
+    """Return what a small Nyström ridge regression on a sample predicts of left-out rows.
 
     Parameters
     ----------
@@ -86,12 +115,11 @@ def leave_one_out_error(
 
     Returns
     -------
-    float
-        Root of the weighted mean of (e_i / (1 − v_i h_i))² over the rows that are no
-        centres, in standard deviations of the target: e the errors on the rows fitted
-        and h their leverage φᵀ A⁻¹ φ (Allen 1974, PRESS). An error counts as 3 at most,
-        so that no outlying row decides; infinite where the equations cannot be solved.
-        The centres are the first quarter of the rows, at most 512; μ is chosen by GCV.
+    LeftOut or None
+        y − e / (1 − v h) of the rows that are no centres: e the errors on the rows fitted
+        and h their leverage φᵀ A⁻¹ φ (Allen 1974, PRESS). The centres are the first quarter
+        of the rows, at most 512; μ is chosen by GCV. None where the equations cannot be
+        solved.
 
     Notes
     -----
@@ -107,14 +135,49 @@ def leave_one_out_error(
         equations = joint.assembled(linear=path.border is not None)
         factor = ridge_factor(equations, mu)
     except (NumericalError, np.linalg.LinAlgError):
-        return np.inf
+        return None
     features = nystrom.transform(X).astype(np.float64)
     if path.border is not None:
         features = np.concatenate([features, linear_columns(X, np.float64)], axis=1)
     theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))
     leverage = np.square(solve_lower(factor, features.T)).sum(axis=0)
-    left_out = (targets - features @ theta) / np.maximum(1 - v * leverage, 1e-9)[:, None]
+    left_out = left_out_scores(features @ theta, targets, v * leverage)
+    if not np.isfinite(left_out).all():
+        return None
     spread = np.sqrt(np.average(targets**2, axis=0, weights=v))
-    relative = np.clip(left_out / spread, -_OUTLYING, _OUTLYING)[centres:]
-    mean = float(np.average(relative**2, axis=0, weights=v[centres:]).mean())
-    return float(np.sqrt(mean)) if np.isfinite(mean) else np.inf
+    return LeftOut(targets[centres:], left_out[centres:], v[centres:], spread)
+
+
+def squared_loss(left_out: LeftOut) -> float:
+    """Return the root mean squared error, in standard deviations of the target.
+
+    Parameters
+    ----------
+    left_out : LeftOut
+        Predictions. An error counts as 3 at most, so that no outlying row decides.
+    """
+    errors = (left_out.targets - left_out.predicted) / left_out.spread
+    squares = np.square(np.clip(errors, -_OUTLYING, _OUTLYING))
+    return float(np.sqrt(np.average(squares, axis=0, weights=left_out.weights).mean()))
+
+
+def log_loss(left_out: LeftOut) -> float:
+    """Return −log p of the class of a row, on average over the rows.
+
+    Parameters
+    ----------
+    left_out : LeftOut
+        Predictions of indicators of classes, of two values each, as they stand after
+        standardizing; one column stands for two classes. The probabilities are those of
+        the link that fits them best.
+    """
+    low, high = left_out.targets.min(axis=0), left_out.targets.max(axis=0)
+    indicators, scores = (
+        2 * (values - low) / np.where(high > low, high - low, 1.0) - 1
+        for values in (left_out.targets, left_out.predicted)
+    )
+    if indicators.shape[1] == 1:
+        indicators, scores = (np.hstack([-values, values]) for values in (indicators, scores))
+    codes = indicators.argmax(axis=1)
+    logs = log_softmax(fit_link(scores, codes, left_out.weights).log_odds(scores), axis=1)
+    return float(-np.average(logs[np.arange(len(codes)), codes], weights=left_out.weights))
