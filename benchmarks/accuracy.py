@@ -118,7 +118,7 @@ def trees(frame: pd.DataFrame) -> pd.DataFrame:
 
 def tuned(nystroem: Nystroem, X: np.ndarray, y: np.ndarray, is_class: bool) -> Pipeline:
     """Return Nystroem + Ridge with the penalty that is best on the first rows, held out."""
-    Z = nystroem.fit_transform(X)
+    Z = nystroem.fit_transform(X.astype(np.float64))
     wanted = LabelBinarizer(neg_label=-1).fit_transform(y) if is_class else y.reshape(-1, 1)
     cut = min(PENALTY_ROWS, len(y) // 4)
     held_out, rest = slice(None, cut), slice(cut, None)
