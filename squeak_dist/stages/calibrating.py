@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -284,4 +284,4 @@ def _seconds(do: Callable[[], Any]) -> float:
         began = time.thread_time()
         do()
         found.append(max(time.thread_time() - began, 1e-9))
-    return median(found)
+    return fmean(found)

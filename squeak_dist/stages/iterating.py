@@ -156,13 +156,13 @@ def expected_iterations(unexplained: float, rows: int, m: int) -> int:
     Notes
     -----
     On a sample of s rows the eigenvalues of the preconditioned matrix lie within
-    (1 ± sqrt(m/s))² (Marchenko & Pastur 1967), so that an iteration takes the residual down by
-    sqrt(m/s).
+    (1 ± sqrt(m/s))² (Marchenko & Pastur 1967), so that k iterations take the error down to
+    2 sqrt(m/s)^k (Chebyshev's bound).
     """
     sampled = min(sample_per_centre(rows, m) * m, rows)
     if sampled == rows:
         return 1  # the preconditioner is the matrix itself
-    return math.ceil(math.log(_tolerance(unexplained)) / math.log(math.sqrt(m / sampled)))
+    return math.ceil(math.log(_tolerance(unexplained) / 2) / math.log(math.sqrt(m / sampled)))
 
 
 def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bool:
