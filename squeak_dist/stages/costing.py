@@ -159,45 +159,56 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Growth:
-    """How large a dictionary is that has seen some rows.
+class SizeCurve:
+    """How large a dictionary is that stands for some rows.
 
     Parameters
     ----------
     rows, sizes : tuple of float
         Points of the curve, ascending; between them it is a power of the rows.
-    fresh : float
-        Share of the rows that are sampled before there is a map.
-    factor : float
-        By which a dictionary grows between Shrinks.
     """
 
     rows: tuple[float, ...]
     sizes: tuple[float, ...]
-    fresh: float
-    factor: float
 
     def __call__(self, rows: float) -> float:
-        """Return the rows kept of as many rows, after a Shrink."""
+        """Return the rows kept of as many rows."""
         logs = np.interp(np.log(rows), np.log(self.rows), np.log(self.sizes))
         return min(float(np.exp(logs)), float(rows))
 
 
-def growth_of(size: Callable[[float], float], rows: int, *, fresh: float, factor: float) -> Growth:
-    """Return the growth of dictionaries over a stream of rows.
+def size_curve(size: Callable[[int], float], rows: int) -> SizeCurve:
+    """Return the curve of a size from 1 row to all.
 
     Parameters
     ----------
     size : callable
         Makes of a number of rows the size that is kept of them.
     rows : int
-        Of the whole stream.
-    fresh, factor : float
-        As in :class:`Growth`.
+        All.
     """
-    points = np.geomspace(1.0, max(rows, 2), _POINTS)
-    sizes = [max(size(float(n)), 1e-12) for n in points]
-    return Growth(tuple(map(float, points)), tuple(sizes), fresh, factor)
+    points = np.unique(np.geomspace(1, max(rows, 2), _POINTS).round().astype(int)).tolist()
+    return SizeCurve(tuple(points), tuple(max(size(n), 1e-12) for n in points))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How dictionaries grow, and shrink.
+
+    Parameters
+    ----------
+    chain, merged : SizeCurve
+        Rows kept by a chain, and by a merge of chains.
+    fresh : float
+        Share of the rows that are sampled before there is a map.
+    factor : float
+        By which a dictionary grows between Shrinks.
+    """
+
+    chain: SizeCurve
+    merged: SizeCurve
+    fresh: float
+    factor: float
 
 
 @dataclass(frozen=True)
@@ -286,12 +297,12 @@ def chain_course(partitions: Sequence[int], growth: Growth) -> Iterator[Stretch]
         yield Stretch(
             rows=rows,
             mapped=mapped,
-            passing=growth(quarter) / quarter if mapped >= COARSE_FROM else 1.0,
+            passing=growth.chain(quarter) / quarter if mapped >= COARSE_FROM else 1.0,
             judges=1 + sum(seen < end < seen + rows for end in ends) if mapped else 0,
             grown=mapped + rate * rows,
         )
         seen += rows
-        mapped = min(growth(seen), mapped + rate * rows)
+        mapped = min(growth.chain(seen), mapped + rate * rows)
         rate = mapped / seen
 
 
@@ -336,8 +347,9 @@ def dictionary_cost(shape: Shape, growth: Growth, machines: Machines) -> Cost:
         for chain in shape.chains
     ]
     cost = Cost(machines.waiting) + side_by_side(chains, slots)
-    for nodes in shape.node_rows():
-        merges = [rates.shrink(sum(map(growth, node))) for node in nodes if len(node) > 1]
+    for level, nodes in enumerate(shape.node_rows()):
+        size = growth.merged if level else growth.chain
+        merges = [rates.shrink(sum(map(size, node))) for node in nodes if len(node) > 1]
         cost += side_by_side(merges, slots)
     return cost
 
@@ -446,12 +458,16 @@ def moved_bytes(
     steps : int
         Tasks that pass a dictionary on along a chain.
     """
-    chains = len(shape.chains)
     nodes = [sum(node) for nodes in shape.node_rows() for node in nodes]
-    kept = sum(map(growth, [*shape.chain_rows, *nodes])) + steps * growth(max(shape.chain_rows))
+    longest = growth.chain(max(shape.chain_rows))
+    kept = (len(shape.chains) + steps) * longest + sum(map(growth.merged, nodes))
     maps, squares = (2, 2) if iterations else (1, 1)
     sums = 8 * (m + width) * (squares * (m + width) + width + outputs)
     # T in float64, and the lower half of it in float32.
     map_bytes = maps * 10 * m * m
-    vectors = 8 * m * outputs * (iterations + 1) * (chains + workers) if iterations else 0
-    return math.ceil(kept * row_bytes + (chains - 1) * sums + workers * map_bytes + vectors)
+    vectors = (
+        8 * m * outputs * (iterations + 1) * (len(shape.chains) + workers) if iterations else 0
+    )
+    return math.ceil(
+        kept * row_bytes + (len(shape.chains) - 1) * sums + workers * map_bytes + vectors
+    )

@@ -22,9 +22,9 @@ from squeak_dist.stages.costing import (
     Shape,
     dictionary_cost,
     direct_cost,
-    growth_of,
     iterations_cost,
     moved_bytes,
+    size_curve,
 )
 from squeak_dist.stages.executors import Executor, reduce_tree
 from squeak_dist.stages.iterating import expected_iterations, faster_by_iterations
@@ -294,13 +294,16 @@ class _Costs:
 
     def _growth(self, gamma: float, diagonal: float) -> Growth:
         settings = self.plan.squeak
-        [p] = rls_of_new_rows(np.array([diagonal]), gamma, settings.epsilon)
-        return growth_of(
-            lambda rows: replace(self.spectrum, rows=rows).dictionary_size(
-                gamma, settings.epsilon, settings.qbar
-            ),
-            self._shape.rows,
-            fresh=float(1 - (1 - p) ** settings.qbar),
+        epsilon, qbar, rows = settings.epsilon, settings.qbar, self._shape.rows
+        [p] = rls_of_new_rows(np.array([diagonal]), gamma, epsilon)
+
+        def of(n: int) -> SampleSpectrum:
+            return replace(self.spectrum, rows=n)
+
+        return Growth(
+            chain=size_curve(lambda n: of(n).chain_size(gamma, epsilon, qbar), rows),
+            merged=size_curve(lambda n: of(n).dictionary_size(gamma, epsilon, qbar), rows),
+            fresh=float(1 - (1 - p) ** qbar),
             factor=settings.growth,
         )
 

@@ -51,8 +51,14 @@ class SampleSpectrum:
 
     def dictionary_size(self, gamma: float, epsilon: float, qbar: int) -> float:
         """Return the expected number of distinct rows that SQUEAK keeps at this γ."""
-        p = _LEAST_ESTIMATE * (1 - epsilon) * np.minimum(self.rls(gamma), 1)
-        missed = (1 - p) ** qbar
+        return self._size(_LEAST_ESTIMATE * (1 - epsilon), gamma, qbar)
+
+    def chain_size(self, gamma: float, epsilon: float, qbar: int) -> float:
+        """Return the number that one chain keeps, whose rows are hardly estimated twice."""
+        return self._size(1 - epsilon, gamma, qbar)
+
+    def _size(self, share: float, gamma: float, qbar: int) -> float:
+        missed = (1 - share * np.minimum(self.rls(gamma), 1)) ** qbar
         return float(np.sum(1 - missed)) * self.rows / len(self.values)
 
     def mu(self, targets: Float64Array) -> float:
