@@ -149,14 +149,6 @@ class Shape:
         """Rows of all chains."""
         return sum(self.chain_rows)
 
-    def node_rows(self) -> Iterator[list[list[int]]]:
-        """Yield for each level the rows of what each of its nodes merges."""
-        below = self.chain_rows
-        for level in self.levels:
-            nodes = [[below[i] for i in node] for node in level]
-            yield nodes
-            below = [sum(node) for node in nodes]
-
 
 @dataclass(frozen=True)
 class SizeCurve:
@@ -347,11 +339,24 @@ def dictionary_cost(shape: Shape, growth: Growth, machines: Machines) -> Cost:
         for chain in shape.chains
     ]
     cost = Cost(machines.waiting) + side_by_side(chains, slots)
-    for level, nodes in enumerate(shape.node_rows()):
-        size = growth.merged if level else growth.chain
-        merges = [rates.shrink(sum(map(size, node))) for node in nodes if len(node) > 1]
+    for nodes in merged_sizes(shape, growth):
+        merges = [rates.shrink(sum(node)) for node in nodes if len(node) > 1]
         cost += side_by_side(merges, slots)
     return cost
+
+
+def merged_sizes(shape: Shape, growth: Growth) -> Iterator[list[list[float]]]:
+    """Yield for each level the sizes of the dictionaries that each of its nodes merges."""
+    rows = shape.chain_rows
+    sizes = [growth.chain(n) for n in rows]
+    for level in shape.levels:
+        nodes = [[sizes[i] for i in node] for node in level]
+        yield nodes
+        rows = [sum(rows[i] for i in node) for node in level]
+        sizes = [
+            growth.merged(n) if len(node) > 1 else node[0]
+            for n, node in zip(rows, nodes, strict=True)
+        ]
 
 
 def pass_cost(shape: Shape, row: float, add: float, machines: Machines) -> Cost:
@@ -370,8 +375,8 @@ def pass_cost(shape: Shape, row: float, add: float, machines: Machines) -> Cost:
         row += machines.reading
     cost = Cost(machines.waiting)
     cost += side_by_side([rows * row for rows in shape.chain_rows], machines.slots)
-    for nodes in shape.node_rows():
-        cost += side_by_side([(len(node) - 1) * add for node in nodes], machines.slots)
+    for level in shape.levels:
+        cost += side_by_side([(len(node) - 1) * add for node in level], machines.slots)
     return cost
 
 
@@ -458,9 +463,8 @@ def moved_bytes(
     steps : int
         Tasks that pass a dictionary on along a chain.
     """
-    nodes = [sum(node) for nodes in shape.node_rows() for node in nodes]
-    longest = growth.chain(max(shape.chain_rows))
-    kept = (len(shape.chains) + steps) * longest + sum(map(growth.merged, nodes))
+    merged = sum(size for nodes in merged_sizes(shape, growth) for node in nodes for size in node)
+    kept = steps * growth.chain(max(shape.chain_rows)) + merged + m
     maps, squares = (2, 2) if iterations else (1, 1)
     sums = 8 * (m + width) * (squares * (m + width) + width + outputs)
     # T in float64, and the lower half of it in float32.

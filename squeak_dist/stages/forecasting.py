@@ -178,11 +178,12 @@ def forecast_fit(
     reading = executor.call(
         reading_seconds, [tables[largest]], plan.encoding, plan.target_mean, plan.target_scale
     )
-    task = executor.call(
-        _rungs_task, plan, parameters, n_outputs, dict(clock.seconds), sample, spectrum, rates,
-        reading, slots, executor.keeps(encoded_bytes(plan)), waiting,
-    )  # fmt: skip
-    rungs = executor.gather("calibration", task)
+    keeps = executor.keeps(encoded_bytes(plan))
+    machines = executor.call(_machines_task, slots, rates, reading, keeps, waiting)
+    fit = _Fit(plan, parameters, n_outputs, dict(clock.seconds))
+    rungs: list[Rung] = executor.gather(
+        "calibration", executor.call(_ladder_task, fit, machines, sample, spectrum)
+    )
     return Forecast(
         rows=sum(plan.partition_kept),
         partitions=len(tables),
@@ -227,45 +228,53 @@ def _expected_size(spectrum: SampleSpectrum, settings: SqueakParameters, gamma: 
     return max(1, min(round(size), spectrum.rows))
 
 
-def _rungs_task(
-    plan: Plan,
-    parameters: FitParameters,
-    n_outputs: int,
-    measured: dict[str, float],
-    sample: TuningSample,
-    spectrum: SampleSpectrum,
-    rates: list[Rates],
-    reading: float,
-    slots: int,
-    keeps: bool,
-    waiting: float,
-) -> list[Rung]:
-    """Return the ladder."""
-    machines = Machines(slots, mean_rates(rates), reading, keeps, waiting)
-    with single_blas_thread():
-        unexplained = spectrum.unexplained(sample.leading().targets)
-        costs = _Costs(plan, parameters, n_outputs, measured, spectrum, unexplained, machines)
-        diagonal = float(np.mean(kernel_diag(plan.kernel, sample.X)))
-        return [costs.rung(factor * plan.squeak.gamma, diagonal) for factor in _LADDER]
+def _machines_task(
+    slots: int, rates: list[Rates], reading: float, keeps: bool, waiting: float
+) -> Machines:
+    return Machines(slots, mean_rates(rates), reading, keeps, waiting)
 
 
 @dataclass(frozen=True, eq=False)
-class _Costs:
-    """What a fit costs at any γ."""
+class _Fit:
+    """What is to be fitted, and the seconds of the stages that are over."""
 
     plan: Plan
     parameters: FitParameters
     n_outputs: int
     measured: Mapping[str, float]
-    spectrum: SampleSpectrum
-    unexplained: float
-    machines: Machines
 
-    def rung(self, gamma: float, diagonal: float) -> Rung:
-        """Return the cost of a fit at γ, for kernels of that mean k(x, x)."""
-        plan, machines, shape = self.plan, self.machines, self._shape
+    @property
+    def shape(self) -> Shape:
+        kept, tree = self.plan.partition_kept, self.plan.tree
+        return Shape(tuple(tuple(kept[i] for i in chain) for chain in tree.chains), tree.levels)
+
+
+def _ladder_task(
+    fit: _Fit, machines: Machines, sample: TuningSample, spectrum: SampleSpectrum
+) -> list[Rung]:
+    """Return the rungs of a fit."""
+    with single_blas_thread():
+        diagonal = float(np.mean(kernel_diag(fit.plan.kernel, sample.X)))
+        unexplained = spectrum.unexplained(sample.leading().targets)
+        costs = _Costs(fit, machines, spectrum, diagonal, unexplained)
+        return [costs.rung(factor * fit.plan.squeak.gamma) for factor in _LADDER]
+
+
+@dataclass(frozen=True, eq=False)
+class _Costs:
+    """What a fit costs at any γ, from what the sample says of its rows."""
+
+    fit: _Fit
+    machines: Machines
+    spectrum: SampleSpectrum
+    diagonal: float  # the mean k(x, x)
+    unexplained: float
+
+    def rung(self, gamma: float) -> Rung:
+        """Return the cost of a fit at γ."""
+        plan, machines, shape = self.fit.plan, self.machines, self.fit.shape
         m = _expected_size(self.spectrum, plan.squeak, gamma)
-        growth = self._growth(gamma, diagonal)
+        growth = self._growth(gamma)
         cg = self._iterates(m)
         costs = {
             "dictionary": dictionary_cost(shape, growth, machines),
@@ -275,27 +284,25 @@ class _Costs:
                 else direct_cost(shape, m, machines)
             ),
         }
-        limited = replace(self.parameters, max_dictionary=m)
+        limited = replace(self.fit.parameters, max_dictionary=m)
         return Rung(
             gamma=gamma,
             effective_dimension=self.spectrum.effective_dimension(gamma),
             dictionary_size=m,
-            task_bytes=projected_bytes(plan, limited, self.n_outputs)[0],
+            task_bytes=projected_bytes(plan, limited, self.fit.n_outputs)[0],
             network_bytes=self._moved(growth, m, cg),
-            seconds={**self.measured, **{stage: cost.seconds for stage, cost in costs.items()}},
+            seconds={
+                **self.fit.measured,
+                **{stage: cost.seconds for stage, cost in costs.items()},
+            },
             processor_seconds={stage: cost.work for stage, cost in costs.items()},
             solver="cg" if cg else "direct",
         )
 
-    @property
-    def _shape(self) -> Shape:
-        kept, tree = self.plan.partition_kept, self.plan.tree
-        return Shape(tuple(tuple(kept[i] for i in chain) for chain in tree.chains), tree.levels)
-
-    def _growth(self, gamma: float, diagonal: float) -> Growth:
-        settings = self.plan.squeak
-        epsilon, qbar, rows = settings.epsilon, settings.qbar, self._shape.rows
-        [p] = rls_of_new_rows(np.array([diagonal]), gamma, epsilon)
+    def _growth(self, gamma: float) -> Growth:
+        settings = self.fit.plan.squeak
+        epsilon, qbar, rows = settings.epsilon, settings.qbar, self.fit.shape.rows
+        [p] = rls_of_new_rows(np.array([self.diagonal]), gamma, epsilon)
 
         def of(n: int) -> SampleSpectrum:
             return replace(self.spectrum, rows=n)
@@ -308,14 +315,14 @@ class _Costs:
         )
 
     def _iterates(self, m: int) -> bool:
-        if self.parameters.solver != "auto":
-            return self.parameters.solver == "cg"
+        if self.fit.parameters.solver != "auto":
+            return self.fit.parameters.solver == "cg"
         return faster_by_iterations(
-            self._shape.rows, m, self.plan.encoding.n_features, self.n_outputs
+            self.fit.shape.rows, m, self.fit.plan.encoding.n_features, self.fit.n_outputs
         )
 
     def _moved(self, growth: Growth, m: int, cg: bool) -> int:
-        plan, shape = self.plan, self._shape
+        plan, shape = self.fit.plan, self.fit.shape
         d = plan.encoding.n_features
         return moved_bytes(
             shape,
@@ -323,7 +330,7 @@ class _Costs:
             m,
             row_bytes=d * np.dtype(plan.encoding.dtype).itemsize + 32,
             width=d + 1,
-            outputs=self.n_outputs,
+            outputs=self.fit.n_outputs,
             workers=min(self.machines.slots, len(shape.chains)),
             iterations=expected_iterations(self.unexplained, shape.rows, m) if cg else 0,
             steps=sum(len(chain_steps(chain, plan)) for chain in plan.tree.chains),
