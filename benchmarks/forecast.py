@@ -96,8 +96,8 @@ def tables(rows: list[int], given: list[str]) -> Iterator[tuple[str, str, pd.Dat
         path, _, target = text.rpartition(":")
         frame = pd.read_parquet(path)
         frame = frame.drop(columns="test", errors="ignore")
-        # Stored rows are often sorted; chains of a shuffled table are alike.
-        yield Path(path).stem, target, frame.sample(frac=1, random_state=0)
+        # Stored rows are often sorted, and a plan is for chains that are alike.
+        yield Path(path).stem, target, frame.sample(frac=1, random_state=0, ignore_index=True)
 
 
 def compare(client: Client, name: str, frame: pd.DataFrame, settings: dict[str, Any]) -> list[str]:

@@ -87,18 +87,18 @@ def test_tasks_side_by_side():
 
 
 def test_sizes_of_what_is_merged():
-    """Chains keep 10 rows, nodes of several 20; a chain that passes a level stays as it is."""
+    """Chains keep 10 rows, the root 20; a chain that passes a level stays as it is."""
     [[first, alone], [last]] = merged_sizes(SHAPE, FLAT)
     assert first == pytest.approx([10, 10])
     assert alone == pytest.approx([10])
-    assert last == pytest.approx([20, 10])
+    assert last == pytest.approx([200**0.5, 10])
 
 
 def test_reading_and_merges_by_hand():
     """One Shrink at the end of each chain."""
     machine = machines(reading=1.0, waiting=7.0, shrink=Curve(2, 1.0, 0.0))
     chains = 700 + sum((0.5 * rows) ** 2 for rows in (200, 300, 200))
-    merges = (10 + 10) ** 2 + (20 + 10) ** 2
+    merges = (10 + 10) ** 2 + (200**0.5 + 10) ** 2
     cost = dictionary_cost(SHAPE, FLAT, machine)
     assert cost.work == pytest.approx(chains + merges)
     assert cost.seconds == pytest.approx(cost.work + 7.0)

@@ -190,7 +190,7 @@ class Growth:
     Parameters
     ----------
     chain, merged : SizeCurve
-        Rows kept by a chain, and by a merge of chains.
+        Rows kept by a chain, and by the root of the tree.
     fresh : float
         Share of the rows that are sampled before there is a map.
     factor : float
@@ -201,6 +201,13 @@ class Growth:
     merged: SizeCurve
     fresh: float
     factor: float
+
+    def at(self, depth: float, rows: float) -> float:
+        """Return the rows kept at a depth from 0, a chain, to 1, the root.
+
+        What is kept falls with the least of the estimates, of which each level adds one.
+        """
+        return self.chain(rows) ** (1 - depth) * self.merged(rows) ** depth
 
 
 @dataclass(frozen=True)
@@ -349,12 +356,12 @@ def merged_sizes(shape: Shape, growth: Growth) -> Iterator[list[list[float]]]:
     """Yield for each level the sizes of the dictionaries that each of its nodes merges."""
     rows = shape.chain_rows
     sizes = [growth.chain(n) for n in rows]
-    for level in shape.levels:
+    for height, level in enumerate(shape.levels, start=1):
         nodes = [[sizes[i] for i in node] for node in level]
         yield nodes
         rows = [sum(rows[i] for i in node) for node in level]
         sizes = [
-            growth.merged(n) if len(node) > 1 else node[0]
+            growth.at(height / len(shape.levels), n) if len(node) > 1 else node[0]
             for n, node in zip(rows, nodes, strict=True)
         ]
 
