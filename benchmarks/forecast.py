@@ -112,7 +112,7 @@ def compare(client: Client, name: str, frame: pd.DataFrame, settings: dict[str, 
         name,
         f"{len(frame):,}",
         f"{settings['max_dictionary']:,}",
-        report["solver"],
+        f"{planned.solver} / {report['solver']}",
         f"{planned.dictionary_size:,} / {report['dictionary_size']:,}",
         cell(planned.network_bytes / 2**20, sent / 2**20, least=np.inf),
         *(
