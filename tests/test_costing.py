@@ -121,8 +121,8 @@ def test_the_direct_solve_by_hand():
 def test_rows_that_are_not_kept_are_read_in_each_pass():
     machine = machines(reading=1.0, product=Curve(1, 1.0, 0.0))
     passes = 2 + expected_iterations(1.0, 700, 5)
-    kept = iterations_cost(SHAPE, 5, 1.0, machine)
-    read = iterations_cost(SHAPE, 5, 1.0, replace(machine, keeps=False))
+    kept = iterations_cost(SHAPE, 5, machine, 1.0)
+    read = iterations_cost(SHAPE, 5, replace(machine, keeps=False), 1.0)
     assert kept.work == pytest.approx(700 * 5 * (passes - 2))
     assert read.work - kept.work == pytest.approx(700 * passes)
 

@@ -408,7 +408,7 @@ def direct_cost(shape: Shape, m: int, machines: Machines) -> Cost:
     )
 
 
-def iterations_cost(shape: Shape, m: int, unexplained: float, machines: Machines) -> Cost:
+def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float) -> Cost:
     """Return the cost of the solve by conjugate gradients.
 
     Parameters

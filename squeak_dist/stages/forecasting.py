@@ -279,7 +279,7 @@ class _Costs:
         costs = {
             "dictionary": dictionary_cost(shape, growth, machines),
             "solve": (
-                iterations_cost(shape, m, self.unexplained, machines)
+                iterations_cost(shape, m, machines, self.unexplained)
                 if cg
                 else direct_cost(shape, m, machines)
             ),
