@@ -28,10 +28,10 @@ from squeak_dist.linalg import inverse_diagonal
 from squeak_dist.nystrom import NystromMap, regularized_factor, regularized_map
 from squeak_dist.validation import check_choice, check_integer, check_real
 
-_MIN_ROWS = 512  # a dictionary below this size costs nothing, so it may grow to it unshrunk
+MIN_ROWS = 512  # a dictionary below this size costs nothing, so it may grow to it unshrunk
 _MAX_BLOCK_ROWS = 4096
-_COARSE_STRIDE = 4  # the prefilter's map keeps every fourth row of the dictionary
-_COARSE_FROM = 256  # below this size the prefilter does not pay
+COARSE_STRIDE = 4  # the prefilter's map keeps every fourth row of the dictionary
+COARSE_FROM = 256  # below this size the prefilter does not pay
 _FULL_SHARE = 0.95  # of max_dictionary: with less room than that a stream stops
 
 
@@ -369,9 +369,9 @@ def _make_judge(kernel: Kernel, state: SqueakState, parameters: SqueakParameters
         return _Judge(None, None)
     leading = np.arange(state.mapped)
     full = regularized_map(kernel, state.dictionary.take(leading))
-    if not parameters.prefilter or state.mapped < _COARSE_FROM:
+    if not parameters.prefilter or state.mapped < COARSE_FROM:
         return _Judge(full, None)
-    coarse = state.dictionary.take(leading[::_COARSE_STRIDE])
+    coarse = state.dictionary.take(leading[::COARSE_STRIDE])
     return _Judge(full, regularized_map(kernel, coarse))
 
 
@@ -450,12 +450,12 @@ def _sample(
 def _capacity(state: SqueakState, parameters: SqueakParameters) -> int:
     """Size at which Shrink runs: always above the size that the last Shrink left."""
     limit = parameters.max_dictionary
-    grown = math.ceil(parameters.growth * max(state.mapped, min(_MIN_ROWS, limit or _MIN_ROWS)))
+    grown = math.ceil(parameters.growth * max(state.mapped, min(MIN_ROWS, limit or MIN_ROWS)))
     return min(grown, limit) if limit and parameters.on_overrun == "stop" else grown
 
 
 def _block_rows(state: SqueakState) -> int:
-    return min(max(2 * state.mapped, _MIN_ROWS), _MAX_BLOCK_ROWS)
+    return min(max(2 * state.mapped, MIN_ROWS), _MAX_BLOCK_ROWS)
 
 
 def _estimated_rls(

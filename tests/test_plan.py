@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -9,7 +10,6 @@ import pytest
 
 import squeak_dist
 from squeak_dist.errors import DataError, UnknownParameterError
-from squeak_dist.stages.calibrating import RowCost
 
 
 def table(n=20_000, d=5, seed=0):
@@ -83,5 +83,9 @@ def test_small_tables(n):
     assert 1 <= forecast.chosen.dictionary_size <= n
 
 
-def test_the_cost_of_a_row():
-    assert RowCost(2.0, 0.5)(4) == 16.0
+def test_what_tasks_take_is_all_of_the_clock_on_one_thread():
+    with dask.config.set(scheduler="sync", num_workers=1):
+        chosen = squeak_dist.plan(table(), target="y", max_dictionary=200).chosen
+    for stage in ("dictionary", "solve"):
+        work = chosen.processor_seconds[stage]
+        assert 0 < work < chosen.seconds[stage] < work + 5  # the scheduler's share

@@ -71,8 +71,8 @@ def assert_mean(samples, expected, standard_errors=5.0):
 @pytest.fixture
 def small_steps(monkeypatch):
     """Shrink every few rows and filter from the smallest dictionaries on."""
-    monkeypatch.setattr(module, "_MIN_ROWS", 8)
-    monkeypatch.setattr(module, "_COARSE_FROM", 8)
+    monkeypatch.setattr(module, "MIN_ROWS", 8)
+    monkeypatch.setattr(module, "COARSE_FROM", 8)
 
 
 # --- a stream -------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_one_block_is_sampled_by_the_full_map_with_or_without_prefilter(
     X = uneven_rows(1500)
     first = SqueakParameters(gamma=0.05, qbar=16)
     state = run(X, first, 0)
-    assert len(state.dictionary) > module._COARSE_FROM
+    assert len(state.dictionary) > module.COARSE_FROM
     new = uneven_rows(150, seed=8)
     residual = regularized_map(KERNEL, state.dictionary).residual(new)
     p = rls_of_new_rows(residual, 0.05, first.epsilon)
@@ -368,7 +368,7 @@ def test_one_block_is_sampled_by_the_full_map_with_or_without_prefilter(
 
 def test_streams_with_and_without_prefilter_keep_the_same(uneven_rows, monkeypatch):
     """Two samples of 25 runs: size, copies and parts of the rows differ within 4σ."""
-    monkeypatch.setattr(module, "_MIN_ROWS", 200)
+    monkeypatch.setattr(module, "MIN_ROWS", 200)
     X = uneven_rows(1500)
     norms = np.linalg.norm(X, axis=1)
     groups = [norms < 0.2, (norms >= 0.2) & (norms < 1), norms >= 1, np.arange(1500) < 500]
@@ -377,7 +377,7 @@ def test_streams_with_and_without_prefilter_keep_the_same(uneven_rows, monkeypat
         parameters = SqueakParameters(gamma=0.05, prefilter=prefilter)
         for seed in range(25):
             D = run(X, parameters, [seed, prefilter]).dictionary
-            assert len(D) > module._COARSE_FROM
+            assert len(D) > module.COARSE_FROM
             counts = [group[D.indices].sum() for group in groups]
             yield [len(D), D.multiplicities.sum(), D.probabilities.sum(), *counts]
 

@@ -101,12 +101,16 @@ class DaskExecutor:
 
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Keep encoded partitions in memory if they take at most half of it."""
-        if nbytes > _total_memory(self._client) // 2:
+        if not self.keeps(nbytes):
             return handles
         if self._client is not None:
             return list(self._client.persist(handles))
         with single_blas_thread():
             return list(dask.persist(*handles))
+
+    def keeps(self, nbytes: int) -> bool:
+        """Return whether values are at most half of all memory."""
+        return nbytes <= _total_memory(self._client) // 2
 
     def gather(self, stage: str, handle: Any) -> Any:
         """Compute one handle; its graph is the stage."""

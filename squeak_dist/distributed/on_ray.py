@@ -79,6 +79,10 @@ class RayExecutor:
         """Return the handles: Ray keeps what they stand for, on disk where memory is short."""
         return handles
 
+    def keeps(self, nbytes: int) -> bool:
+        """Return True: Ray keeps values of any size."""
+        return True
+
     def gather(self, stage: str, handle: Any) -> Any:
         """Wait for a handle; return its value."""
         try:

@@ -127,6 +127,10 @@ class CheckpointExecutor:
         self._groups.append(nbytes)
         return handles
 
+    def keeps(self, nbytes: int) -> bool:
+        """Return what the inner executor says."""
+        return self._inner.keeps(nbytes)
+
     def gather(self, stage: str, handle: Any) -> Any:
         """Return the value of a handle; do only what the checkpoint has not.
 

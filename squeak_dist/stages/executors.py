@@ -25,6 +25,10 @@ class Executor(Protocol):
         """Keep the values of handles for later stages if ``nbytes`` fit; else do nothing."""
         ...
 
+    def keeps(self, nbytes: int) -> bool:
+        """Return whether values of that many bytes are kept for later stages."""
+        ...
+
     def gather(self, stage: str, handle: Any) -> Any:
         """Return the value of a handle: the end of a stage."""
         ...
@@ -52,6 +56,10 @@ class PlainExecutor:
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Return the handles, which are values already."""
         return handles
+
+    def keeps(self, nbytes: int) -> bool:
+        """Return True."""
+        return True
 
     def gather(self, stage: str, handle: Any) -> Any:
         """Return the handle, which is a value already."""

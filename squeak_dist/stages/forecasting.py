@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from squeak_dist.errors import InvalidParameterError
+from squeak_dist.kernels import Kernel, kernel_diag
+from squeak_dist.leverage import rls_of_new_rows
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.samplers import MERGING
-from squeak_dist.stages.calibrating import Rates, RowCost, measure_rates
-from squeak_dist.stages.executors import Executor
-from squeak_dist.stages.iterating import EXPECTED_PASSES, faster_by_iterations
+from squeak_dist.squeak import SqueakParameters
+from squeak_dist.stages.calibrating import mean_rates, measure_rates, reading_seconds
+from squeak_dist.stages.costing import (
+    Growth,
+    Machines,
+    Rates,
+    Shape,
+    dictionary_cost,
+    direct_cost,
+    iterations_cost,
+    moved_bytes,
+    size_curve,
+)
+from squeak_dist.stages.executors import Executor, reduce_tree
+from squeak_dist.stages.iterating import expected_iterations, faster_by_iterations
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Plan, chain_steps, make_plan, settled_profile
+from squeak_dist.stages.planning import (
+    Plan,
+    chain_steps,
+    encoded_bytes,
+    make_plan,
+    settled_profile,
+)
 from squeak_dist.stages.records import Clock
-from squeak_dist.stages.tuning import sample_spectrum_of, tuning_sample
+from squeak_dist.stages.tuning import TuningSample, sample_spectrum_of, tuning_sample
 from squeak_dist.tuning import SampleSpectrum
 
 _LADDER = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the γ of the fit
@@ -44,7 +62,9 @@ class Rung:
     network_bytes : int
         Most that moves between workers: dictionaries, maps and partial sums.
     seconds : mapping of str to float
-        Of each stage.
+        Of each stage, on the clock.
+    processor_seconds : mapping of str to float
+        Of the stages that depend on γ, of all threads together.
     solver : str
         ``"direct"`` or ``"cg"``.
     """
@@ -55,6 +75,7 @@ class Rung:
     task_bytes: int
     network_bytes: int
     seconds: Mapping[str, float]
+    processor_seconds: Mapping[str, float]
     solver: str
 
 
@@ -144,19 +165,25 @@ def forecast_fit(
     clock.lap("profile")
     plan = make_plan(executor, profile, len(tables), parameters)
     clock.lap("tuning")
-    sample = tuning_sample(profile, plan.encoding, plan.target_scale)
-    with single_blas_thread():
-        spectrum = sample_spectrum_of(sample, plan.kernel)
-    size = _expected_size(spectrum, plan, plan.squeak.gamma)
-    slots = executor.slots()
-    shared = executor.share(sample)
-    calls = [
-        executor.call(measure_rates, shared, plan.kernel, plan.squeak, size)
+    slots, waiting = executor.slots(), _waiting(executor, plan)
+    sample = executor.share(tuning_sample(profile, plan.encoding, plan.target_scale))
+    kernel, settings = executor.share(plan.kernel), executor.share(plan.squeak)
+    spectrum = executor.call(_spectrum_task, sample, kernel)
+    size = executor.call(_size_task, spectrum, settings)
+    rates = [
+        executor.call(measure_rates, sample, kernel, settings, parameters.penalty, size)
         for _ in range(min(slots, _MOST_CALIBRATIONS))
     ]
-    rates = _mean_rates(executor.gather("calibration", executor.call(list, calls)))
-    costs = _Costs(plan, parameters, rates, slots, n_outputs, clock.seconds)
-    rungs = tuple(costs.rung(spectrum, factor * plan.squeak.gamma) for factor in _LADDER)
+    largest = int(np.argmax(plan.partition_kept))
+    reading = executor.call(
+        reading_seconds, [tables[largest]], plan.encoding, plan.target_mean, plan.target_scale
+    )
+    keeps = executor.keeps(encoded_bytes(plan))
+    machines = executor.call(_machines_task, slots, rates, reading, keeps, waiting)
+    fit = _Fit(plan, parameters, n_outputs, dict(clock.seconds))
+    rungs: list[Rung] = executor.gather(
+        "calibration", executor.call(_ladder_task, fit, machines, sample, spectrum)
+    )
     return Forecast(
         rows=sum(plan.partition_kept),
         partitions=len(tables),
@@ -165,106 +192,146 @@ def forecast_fit(
         kernel=str(plan.kernel),
         slots=slots,
         chosen=rungs[_LADDER.index(1.0)],
-        ladder=rungs,
+        ladder=tuple(rungs),
     )
 
 
-def _expected_size(spectrum: SampleSpectrum, plan: Plan, gamma: float) -> int:
-    size = spectrum.dictionary_size(gamma, plan.squeak.epsilon, plan.squeak.qbar)
-    return max(1, min(round(size), sum(plan.partition_kept)))
+def _waiting(executor: Executor, plan: Plan) -> float:
+    """Return the seconds of a pass whose tasks do nothing: what the scheduler takes."""
+    clock, chains = Clock(), []
+    for chain in plan.tree.chains:
+        value = None
+        for _ in chain_steps(chain, plan):
+            value = executor.call(_nothing, value)
+        chains.append(value)
+    root = reduce_tree(executor, chains, plan.tree.levels, lambda nodes, *_: (_nothing, nodes))
+    executor.gather("calibration", root)
+    clock.lap("pass")
+    return clock.seconds["pass"]
 
 
-def _mean_rates(found: Sequence[Rates]) -> Rates:
-    def mean(name: str) -> RowCost:
-        costs = [getattr(rates, name) for rates in found]
-        return RowCost(fmean(c.linear for c in costs), fmean(c.square for c in costs))
-
-    return Rates(
-        mean("expand"), mean("sums"), mean("product"),
-        fmean(rates.shrink for rates in found), fmean(rates.eigen for rates in found),
-    )  # fmt: skip
+def _nothing(value: Any) -> None:
+    """Take the value of another task."""
 
 
-@dataclass(frozen=True)
-class _Costs:
-    """What a fit costs at any γ."""
+def _spectrum_task(sample: TuningSample, kernel: Kernel) -> SampleSpectrum:
+    with single_blas_thread():
+        return sample_spectrum_of(sample, kernel)
+
+
+def _size_task(spectrum: SampleSpectrum, settings: SqueakParameters) -> int:
+    return _expected_size(spectrum, settings, settings.gamma)
+
+
+def _expected_size(spectrum: SampleSpectrum, settings: SqueakParameters, gamma: float) -> int:
+    size = spectrum.dictionary_size(gamma, settings.epsilon, settings.qbar)
+    return max(1, min(round(size), spectrum.rows))
+
+
+def _machines_task(
+    slots: int, rates: list[Rates], reading: float, keeps: bool, waiting: float
+) -> Machines:
+    return Machines(slots, mean_rates(rates), reading, keeps, waiting)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """What is to be fitted, and the seconds of the stages that are over."""
 
     plan: Plan
     parameters: FitParameters
-    rates: Rates
-    slots: int
     n_outputs: int
     measured: Mapping[str, float]
 
-    def rung(self, spectrum: SampleSpectrum, gamma: float) -> Rung:
+    @property
+    def shape(self) -> Shape:
+        kept, tree = self.plan.partition_kept, self.plan.tree
+        return Shape(tuple(tuple(kept[i] for i in chain) for chain in tree.chains), tree.levels)
+
+
+def _ladder_task(
+    fit: _Fit, machines: Machines, sample: TuningSample, spectrum: SampleSpectrum
+) -> list[Rung]:
+    """Return the rungs of a fit."""
+    with single_blas_thread():
+        diagonal = float(np.mean(kernel_diag(fit.plan.kernel, sample.X)))
+        unexplained = spectrum.unexplained(sample.leading().targets)
+        costs = _Costs(fit, machines, spectrum, diagonal, unexplained)
+        return [costs.rung(factor * fit.plan.squeak.gamma) for factor in _LADDER]
+
+
+@dataclass(frozen=True, eq=False)
+class _Costs:
+    """What a fit costs at any γ, from what the sample says of its rows."""
+
+    fit: _Fit
+    machines: Machines
+    spectrum: SampleSpectrum
+    diagonal: float  # the mean k(x, x)
+    unexplained: float
+
+    def rung(self, gamma: float) -> Rung:
         """Return the cost of a fit at γ."""
-        m, plan = _expected_size(spectrum, self.plan, gamma), self.plan
-        limited = replace(self.parameters, max_dictionary=m)
+        plan, machines, shape = self.fit.plan, self.machines, self.fit.shape
+        m = _expected_size(self.spectrum, plan.squeak, gamma)
+        growth = self._growth(gamma)
         cg = self._iterates(m)
+        costs = {
+            "dictionary": dictionary_cost(shape, growth, machines),
+            "solve": (
+                iterations_cost(shape, m, machines, self.unexplained)
+                if cg
+                else direct_cost(shape, m, machines)
+            ),
+        }
+        limited = replace(self.fit.parameters, max_dictionary=m)
         return Rung(
             gamma=gamma,
-            effective_dimension=spectrum.effective_dimension(gamma),
+            effective_dimension=self.spectrum.effective_dimension(gamma),
             dictionary_size=m,
-            task_bytes=projected_bytes(plan, limited, self.n_outputs)[0],
-            network_bytes=self._moved(m, cg),
+            task_bytes=projected_bytes(plan, limited, self.fit.n_outputs)[0],
+            network_bytes=self._moved(growth, m, cg),
             seconds={
-                **self.measured,
-                "dictionary": self._dictionary(m),
-                "solve": self._iterations(m) if cg else self._direct(m),
+                **self.fit.measured,
+                **{stage: cost.seconds for stage, cost in costs.items()},
             },
+            processor_seconds={stage: cost.work for stage, cost in costs.items()},
             solver="cg" if cg else "direct",
         )
 
-    @property
-    def _rows_in_turn(self) -> float:
-        """Rows that one thread passes over: those of the longest queue of chains."""
-        kept = self.plan.partition_kept
-        chains = [sum(kept[i] for i in chain) for chain in self.plan.tree.chains]
-        queues = [0.0] * min(self.slots, max(len(chains), 1))
-        for rows in sorted(chains, reverse=True):  # the longest first, each to the shortest queue
-            queues[int(np.argmin(queues))] += rows
-        return max(queues)
+    def _growth(self, gamma: float) -> Growth:
+        settings = self.fit.plan.squeak
+        epsilon, qbar, rows = settings.epsilon, settings.qbar, self.fit.shape.rows
+        [p] = rls_of_new_rows(np.array([self.diagonal]), gamma, epsilon)
 
-    def _iterates(self, m: int) -> bool:
-        if self.parameters.solver != "auto":
-            return self.parameters.solver == "cg"
-        rows, d = sum(self.plan.partition_kept), self.plan.encoding.n_features
-        return faster_by_iterations(rows, m, d, self.n_outputs)
+        def of(n: int) -> SampleSpectrum:
+            return replace(self.spectrum, rows=n)
 
-    def _dictionary(self, m: int) -> float:
-        """Return the seconds of the chains, their Shrinks and the merges one above the other."""
-        chains = max(len(self.plan.tree.chains), 1)
-        rows = sum(self.plan.partition_kept) / chains
-        turns = math.ceil(chains / self.slots)
-        growth = self.plan.squeak.growth
-        largest = growth * m
-        growing = 1 / (1 - growth**-3)  # sizes fall by that from the last Shrink back
-        steady = 2 * math.log(max(rows / m, 1.0))
-        shrinks = turns * (growing + steady) * self.rates.shrink * largest**3
-        merged = min(self.parameters.fan_in, chains) * m
-        merges = len(self.plan.tree.levels) * self.rates.shrink * merged**3
-        return self._rows_in_turn * self.rates.expand(m) + shrinks + merges
-
-    def _direct(self, m: int) -> float:
-        return self._rows_in_turn * self.rates.sums(m) + 1.3 * self.rates.eigen * m**3
-
-    def _iterations(self, m: int) -> float:
-        prepared = 2 * min(20 * m, sum(self.plan.partition_kept)) / self.slots
-        return (
-            EXPECTED_PASSES * self._rows_in_turn * self.rates.product(m)
-            + prepared * self.rates.sums(m)
-            + 2 * self.rates.eigen * m**3
+        return Growth(
+            chain=size_curve(lambda n: of(n).chain_size(gamma, epsilon, qbar), rows),
+            merged=size_curve(lambda n: of(n).dictionary_size(gamma, epsilon, qbar), rows),
+            fresh=float(1 - (1 - p) ** qbar),
+            factor=settings.growth,
         )
 
-    def _moved(self, m: int, cg: bool) -> int:
-        plan = self.plan
-        d, k = plan.encoding.n_features, self.n_outputs
-        chains = max(len(plan.tree.chains), 1)
-        steps = sum(len(chain_steps(chain, plan)) for chain in plan.tree.chains)
-        workers = min(self.slots, chains)
-        dictionary = m * (d * np.dtype(plan.encoding.dtype).itemsize + 32)
-        sums = 8 * (m * m + (m + d) * (d + 1 + k))
-        vectors = 8 * m * k * EXPECTED_PASSES * (chains + workers) if cg else 0
-        return int(
-            (steps + chains) * dictionary + (chains - 1) * sums + workers * 12 * m * m + vectors
+    def _iterates(self, m: int) -> bool:
+        if self.fit.parameters.solver != "auto":
+            return self.fit.parameters.solver == "cg"
+        return faster_by_iterations(
+            self.fit.shape.rows, m, self.fit.plan.encoding.n_features, self.fit.n_outputs
+        )
+
+    def _moved(self, growth: Growth, m: int, cg: bool) -> int:
+        plan, shape = self.fit.plan, self.fit.shape
+        d = plan.encoding.n_features
+        return moved_bytes(
+            shape,
+            growth,
+            m,
+            row_bytes=d * np.dtype(plan.encoding.dtype).itemsize + 32,
+            width=d + 1,
+            outputs=self.fit.n_outputs,
+            workers=min(self.machines.slots, len(shape.chains)),
+            iterations=expected_iterations(self.unexplained, shape.rows, m) if cg else 0,
+            steps=sum(len(chain_steps(chain, plan)) for chain in plan.tree.chains),
         )

@@ -53,7 +53,7 @@ _LOOSEST, _TIGHTEST = 1e-2, 1e-4
 _MOST_ITERATIONS = 25
 _MOST_RESTARTS = 3
 _SOLVE_KEY = 4
-EXPECTED_PASSES = 9  # one to prepare, the iterations, the check in float64
+_EXPECTED_PASSES = 9  # one to prepare, the iterations, the check in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +143,28 @@ def sample_per_centre(rows: int, m: int) -> float:
     return min(max(rows / (25 * max(m, 1)), 10.0), 20.0)
 
 
+def expected_iterations(unexplained: float, rows: int, m: int) -> int:
+    """Return how many iterations conjugate gradients are expected to take.
+
+    Parameters
+    ----------
+    unexplained : float
+        Share of the targets' variance that the fit leaves.
+    rows, m : int
+        n and dictionary size.
+
+    Notes
+    -----
+    On a sample of s rows the eigenvalues of the preconditioned matrix lie within
+    (1 ± sqrt(m/s))² (Marchenko & Pastur 1967), so that k iterations take the error down to
+    2 sqrt(m/s)^k (Chebyshev's bound).
+    """
+    sampled = min(sample_per_centre(rows, m) * m, rows)
+    if sampled == rows:
+        return 1  # the preconditioner is the matrix itself
+    return math.ceil(math.log(_tolerance(unexplained) / 2) / math.log(math.sqrt(m / sampled)))
+
+
 def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bool:
     """Say whether conjugate gradients are expected to beat the direct solve.
 
@@ -156,12 +178,12 @@ def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bo
     Seconds of one thread, measured on AVX-512 cores of 2.6 GHz: 0.75 ns and
     2 (d + 2) flops per kernel entry, 0.15 ns per entry and output for the two
     products, 120 GFlop/s for n m² of a triangular solve or a Gram; nine passes
-    (``EXPECTED_PASSES``) in all. Only the ratio of the two sums counts.
+    (``_EXPECTED_PASSES``) in all. Only the ratio of the two sums counts.
     """
     square = m * m / 120e9
     entry = 0.75e-9 + 2 * (n_features + 2) / 160e9
     direct = rows * (m * entry + 2 * square)
-    passes = EXPECTED_PASSES * rows * m * (entry + 0.15e-9 * outputs)
+    passes = _EXPECTED_PASSES * rows * m * (entry + 0.15e-9 * outputs)
     preparation = 5 * sample_per_centre(rows, m) * m * square
     return passes + preparation < 0.8 * direct
 
@@ -249,14 +271,17 @@ def _too_slow(residuals: list[float], tolerance: float) -> bool:
     return math.log(tolerance) / per_iteration > 1.5 * _MOST_ITERATIONS
 
 
-def _tolerance(train_square: Float64Array, target_square: Float64Array) -> float:
+def _unexplained(train_square: Float64Array, target_square: Float64Array) -> float:
+    return float(np.min(train_square / np.maximum(target_square, 1e-300)))
+
+
+def _tolerance(unexplained: float) -> float:
     """Return the relative residual at which the error of stopping is negligible.
 
     It is measured against what the fit leaves unexplained: an almost noiseless
     field needs a far smaller residual than a noisy one.
     """
-    share = float(np.min(train_square / np.maximum(target_square, 1e-300)))
-    return min(max(_TOLERANCE * math.sqrt(share), _TIGHTEST), _LOOSEST)
+    return min(max(_TOLERANCE * math.sqrt(unexplained), _TIGHTEST), _LOOSEST)
 
 
 def _tolerance_of(system: CGSystem) -> float:
@@ -341,7 +366,7 @@ def _system(
             factor=preconditioner(balanced.gram, mu),
             linear=sums.linear,
             column_range=sums.column_range,
-            tolerance=_tolerance(path.train_square(mu), path.target_square),
+            tolerance=_tolerance(_unexplained(path.train_square(mu), path.target_square)),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
 

@@ -51,8 +51,14 @@ class SampleSpectrum:
 
     def dictionary_size(self, gamma: float, epsilon: float, qbar: int) -> float:
         """Return the expected number of distinct rows that SQUEAK keeps at this γ."""
-        p = _LEAST_ESTIMATE * (1 - epsilon) * np.minimum(self.rls(gamma), 1)
-        missed = (1 - p) ** qbar
+        return self._size(_LEAST_ESTIMATE * (1 - epsilon), gamma, qbar)
+
+    def chain_size(self, gamma: float, epsilon: float, qbar: int) -> float:
+        """Return the number that one chain keeps, whose rows are hardly estimated twice."""
+        return self._size(1 - epsilon, gamma, qbar)
+
+    def _size(self, share: float, gamma: float, qbar: int) -> float:
+        missed = (1 - share * np.minimum(self.rls(gamma), 1)) ** qbar
         return float(np.sum(1 - missed)) * self.rows / len(self.values)
 
     def mu(self, targets: Float64Array) -> float:
@@ -61,11 +67,20 @@ class SampleSpectrum:
         The penalty of a sum of squares is the ratio of noise to kernel scale,
         so it does not depend on the number of rows.
         """
+        return self._path(targets).best_mu()
+
+    def unexplained(self, targets: Float64Array) -> float:
+        """Return the share of the targets' variance that GCV expects a fit to leave, at most 1."""
+        path = self._path(targets)
+        variance = float(path.target_square.sum()) / path.rows
+        return min(path.gcv(path.best_mu()) / variance, 1.0) if variance else 1.0
+
+    def _path(self, targets: Float64Array) -> RidgePath:
         centred = targets - targets.mean(axis=0)
         roots = np.sqrt(self.values)
         moment = roots[:, None] * (self.vectors.T @ centred)
         square = np.einsum("ij,ij->j", centred, centred)
-        return RidgePath(self.values, moment, square, len(centred)).best_mu()
+        return RidgePath(self.values, moment, square, len(centred))
 
 
 def sample_spectrum(

@@ -67,7 +67,7 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.fixture(autouse=True)
 def _many_shrinks(monkeypatch):
     """Let Shrink run every few dozen rows, as it does per thousands on real tables."""
-    monkeypatch.setattr("squeak_dist.squeak._MIN_ROWS", 48)
+    monkeypatch.setattr("squeak_dist.squeak.MIN_ROWS", 48)
 
 
 def run(kernel, X, parameters, seed, **options):

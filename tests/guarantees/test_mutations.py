@@ -20,8 +20,8 @@ JUDGE, THIN, FACTOR = target._make_judge, target.thin, target.regularized_factor
 
 @pytest.fixture(autouse=True)
 def _many_shrinks(monkeypatch):
-    monkeypatch.setattr(target, "_MIN_ROWS", 48)
-    monkeypatch.setattr(target, "_COARSE_FROM", 16)
+    monkeypatch.setattr(target, "MIN_ROWS", 48)
+    monkeypatch.setattr(target, "COARSE_FROM", 16)
 
 
 def scaled(factor):

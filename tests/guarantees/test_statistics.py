@@ -35,8 +35,8 @@ from squeak_dist.squeak import squeak, squeak_by_row
 
 @pytest.fixture(autouse=True)
 def _many_shrinks(monkeypatch):
-    monkeypatch.setattr("squeak_dist.squeak._MIN_ROWS", 48)
-    monkeypatch.setattr("squeak_dist.squeak._COARSE_FROM", 64)
+    monkeypatch.setattr("squeak_dist.squeak.MIN_ROWS", 48)
+    monkeypatch.setattr("squeak_dist.squeak.COARSE_FROM", 64)
 
 
 def chance(K, merged: int = 1, draws: int = 1, qbar: int = QBAR) -> float:
@@ -146,7 +146,7 @@ def test_sample_weights():
 
 
 def test_the_prefilter_does_not_change_the_distribution(monkeypatch):
-    monkeypatch.setattr("squeak_dist.squeak._COARSE_FROM", 16)
+    monkeypatch.setattr("squeak_dist.squeak.COARSE_FROM", 16)
     assert checks.prefilter_distance() > 1e-3
 
 

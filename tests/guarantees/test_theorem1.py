@@ -30,7 +30,7 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 @pytest.fixture(autouse=True)
 def _many_shrinks(monkeypatch):
-    monkeypatch.setattr("squeak_dist.squeak._MIN_ROWS", 48)
+    monkeypatch.setattr("squeak_dist.squeak.MIN_ROWS", 48)
 
 
 def prefixes(kernel, X, parameters, seed, stops):

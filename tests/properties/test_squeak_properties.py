@@ -30,8 +30,8 @@ few = settings(max_examples=150, deadline=None)
 def _many_shrinks():
     """Shrink and prefilter from a few rows on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("squeak_dist.squeak._MIN_ROWS", 8)
-        patch.setattr("squeak_dist.squeak._COARSE_FROM", 8)
+        patch.setattr("squeak_dist.squeak.MIN_ROWS", 8)
+        patch.setattr("squeak_dist.squeak.COARSE_FROM", 8)
         yield
 
 
