@@ -231,9 +231,9 @@ def test_the_classifier_learns_from_a_stream():
     assert scores[-1] > scores[0]
     assert scores[-1] > whole.score(X_new, labels[codes(y_new)]) - 0.02
     assert list(model.classes_) == ["high", "low", "mid"]
-    # Probabilities are those of held-out rows, as after a fit.
+    # Probabilities are those of held-out rows, as after a fit; the kernel is that of 400 rows.
     ours, theirs = (m.evaluate(X_new, labels[codes(y_new)]).model for m in (model, whole))
-    assert ours.log_loss < theirs.log_loss + 0.05
+    assert ours.log_loss < theirs.log_loss + 0.08
 
 
 def test_classes_that_come_late():

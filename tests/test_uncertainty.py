@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
-from squeak_dist import SqueakRegressor
+from squeak_dist import RBF, SqueakRegressor
+from squeak_dist.stages.noise import noise_share
 
 EVERY_ROW = {
     "gamma": 1e-12,
@@ -40,6 +41,34 @@ def test_with_every_row_it_is_that_of_a_gaussian_process():
     _, expected = process.predict(X_new - X.mean(axis=0), return_std=True)
     found = model.model_.deviation_encoded(encoded(model, X_new))[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("begin", ["fit", "partial_fit"])
+def test_what_the_dictionary_does_not_span_is_no_noise(begin):
+    # Hardly any noise, and far too few centres: the novelty of a row explains its error.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (6000, 3))
+    y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + 0.5 * X[:, 2] + 0.01 * rng.normal(size=6000)
+    model = SqueakRegressor(kernel=RBF(1.0), max_dictionary=120, random_state=0)
+    getattr(model, begin)(X[:4000], y[:4000])
+    mean, std = model.predict(X[4000:], return_std=True)
+    assert np.sqrt(np.mean(((y[4000:] - mean) / std) ** 2)) == pytest.approx(1, abs=0.15)
+    assert model.report_["noise_std"] == [np.sqrt(model.model_.noise_variance[0])]
+
+
+def test_the_share_of_the_noise():
+    rng = np.random.default_rng(1)
+    v, r, h = rng.uniform(0.5, 2, 20_000), rng.exponential(3, 20_000), rng.uniform(0, 0.9, 20_000)
+    # Errors on rows fitted whose errors without them have variance 1/v + h/(1 − v h) + r/μ.
+    h /= v
+    left_out = np.sqrt(1 / v + h / (1 - v * h) + r) * rng.normal(size=len(v))
+    errors = ((1 - v * h) * left_out)[:, None]
+    share = noise_share(errors, v, v * h, v * r)
+    assert share * np.mean(v[:, None] * errors**2 / (1 - v * h)[:, None]) == pytest.approx(
+        1, abs=0.03
+    )
+    assert noise_share(errors, v, v * h, 0 * r) == 1
+    assert noise_share(0 * errors, v, v * h, v * r) == 1
 
 
 def test_the_noise_is_what_was_added():

@@ -6,7 +6,7 @@ it is cut: so whatever collection is fine for a target of numbers is fine for la
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +117,7 @@ def labelled(
     target: Any = None,
     features: Sequence[Hashable] | None = None,
     sample_weight: Any = None,
-    storage_options: dict[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Labelled:
     """Find the column of labels.
 

@@ -21,7 +21,9 @@ _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _BLOCK_ROWS = 65_536  # small chunks of a zarr array share a partition up to this size
 
 
-def read_path(path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> Any:
+def read_path(
+    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> Any:
     """Open a path or URL: a Dask DataFrame, a Dask array or an xarray Dataset.
 
     Parameters
@@ -29,7 +31,7 @@ def read_path(path: str | os.PathLike[str], storage_options: dict[str, Any] | No
     path : str or path
         Parquet (a file, a directory, or a glob of either), a zarr array, or a zarr group as xarray
         writes it, which needs xarray.
-    storage_options : dict, optional
+    storage_options : mapping, optional
         Passed to fsspec for a URL.
 
     Raises
@@ -44,7 +46,7 @@ def read_path(path: str | os.PathLike[str], storage_options: dict[str, Any] | No
 
 
 def read_parquet(
-    path: str | os.PathLike[str] | list[str], storage_options: dict[str, Any] | None = None
+    path: str | os.PathLike[str] | list[str], storage_options: Mapping[str, Any] | None = None
 ) -> Any:
     """Open a path or URL of parquet, or a list of them, as a Dask DataFrame.
 
@@ -60,7 +62,7 @@ def read_parquet(
     try:
         files = _files(places, storage_options)
         index = {"index": False} if _has_named_range(files, storage_options) else {}
-        return dd.read_parquet(files, storage_options=storage_options, **index)
+        return dd.read_parquet(files, storage_options=_as_dict(storage_options), **index)
     except FileNotFoundError as error:
         raise DataError(
             f"nothing found at {name}; expected a parquet file, a directory of them, "
@@ -72,6 +74,11 @@ def read_parquet(
             f"cannot read {name} as parquet: {why}. Open other files yourself, "
             f"e.g. dask.dataframe.read_csv(path), and pass the frame"
         ) from error
+
+
+def _as_dict(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return options as Dask and xarray take them."""
+    return None if options is None else dict(options)
 
 
 def _has_named_range(places: Any, storage_options: Mapping[str, Any] | None) -> bool:
@@ -124,7 +131,7 @@ def _is_zarr(path: str, storage_options: Mapping[str, Any] | None) -> bool:
         return False  # the reader of parquet says what is wrong
 
 
-def _read_zarr(path: str, storage_options: dict[str, Any] | None) -> Any:
+def _read_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
     try:
         return read_zarr_array(path, storage_options)
     except DataError as failure:
@@ -133,7 +140,7 @@ def _read_zarr(path: str, storage_options: dict[str, Any] | None) -> Any:
         except ImportError:
             raise failure from None
         try:
-            dataset = xarray.open_zarr(path, storage_options=storage_options)
+            dataset = xarray.open_zarr(path, storage_options=_as_dict(storage_options))
         except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise failure from error
         if not dataset.data_vars:
@@ -141,14 +148,14 @@ def _read_zarr(path: str, storage_options: dict[str, Any] | None) -> Any:
         return dataset
 
 
-def read_zarr_array(source: Any, storage_options: dict[str, Any] | None = None) -> Any:
+def read_zarr_array(source: Any, storage_options: Mapping[str, Any] | None = None) -> Any:
     """Open a zarr array, or the path of one, as a Dask array that the workers read.
 
     Parameters
     ----------
     source : zarr.Array, str
         Of rows; its chunks along the rows are kept together up to 65,536 rows.
-    storage_options : dict, optional
+    storage_options : mapping, optional
         Passed to fsspec for a URL.
 
     Raises
@@ -157,7 +164,7 @@ def read_zarr_array(source: Any, storage_options: dict[str, Any] | None = None) 
         If there is no zarr array.
     """
     name = repr(source) if isinstance(source, str) else f"the zarr {type(source).__name__}"
-    options = {"storage_options": storage_options} if isinstance(source, str) else {}
+    options = {"storage_options": _as_dict(storage_options)} if isinstance(source, str) else {}
     try:
         array = da.from_zarr(source, **options)
     # zarr's own errors derive from these; others come of its stores.

@@ -49,7 +49,7 @@ def read_source(
     target: Any = None,
     features: Sequence[Hashable] | None = None,
     sample_weight: Any = None,
-    storage_options: dict[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Source:
     """Cut a collection into partitions of features, targets and weights.
 
@@ -76,7 +76,7 @@ def read_source(
         For whatever can be seen without reading the data.
     """
     if isinstance(X, (str, os.PathLike)):
-        files = Files(os.fspath(X), storage_options or {})
+        files = Files(os.fspath(X), dict(storage_options or {}))
         source = read_source(
             opened(X, storage_options), y,
             target=target, features=features, sample_weight=sample_weight,
@@ -115,7 +115,7 @@ def read_features(
     *,
     features: Sequence[Hashable] | None = None,
     sample_weight: Any = None,
-    storage_options: dict[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Source:
     """Cut a collection into partitions of features and weights, without targets.
 
@@ -143,7 +143,7 @@ def read_features(
     return read_source(X, X[:, :0] if X.ndim == 2 else X, sample_weight=sample_weight)
 
 
-def opened(X: Any, storage_options: dict[str, Any] | None = None) -> Any:
+def opened(X: Any, storage_options: Mapping[str, Any] | None = None) -> Any:
     """Return a table or array of pandas, NumPy, Dask or xarray, opened where X is a path.
 
     Raises
@@ -156,7 +156,7 @@ def opened(X: Any, storage_options: dict[str, Any] | None = None) -> Any:
     return as_collection(X)
 
 
-def _values(values: Any, X: Any, storage_options: dict[str, Any] | None) -> Any:
+def _values(values: Any, X: Any, storage_options: Mapping[str, Any] | None) -> Any:
     """Return y or weights as NumPy, pandas or Dask have them."""
     if isinstance(values, (str, os.PathLike)):
         if not isinstance(X, (str, os.PathLike)) and hasattr(X, "columns"):

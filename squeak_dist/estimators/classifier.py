@@ -211,7 +211,7 @@ class SqueakClassifier(ClassifierMixin, SqueakPredictor):  # type: ignore[misc]
             target=target,
             features=features,
             sample_weight=sample_weight,
-            storage_options=None if storage_options is None else dict(storage_options),
+            storage_options=storage_options,
         )
         source, classes, weights = class_source(
             found, self.class_weight, parameters.missing, client=client, progress=progress

@@ -89,7 +89,7 @@ class FeatureEstimator(
             X,
             features=features,
             sample_weight=sample_weight,
-            storage_options=None if storage_options is None else dict(storage_options),
+            storage_options=storage_options,
         )
         adopt_fit(self, self._learn(source, parameters, client=client, progress=progress))
         forget_stream(self)

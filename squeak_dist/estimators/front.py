@@ -143,7 +143,7 @@ def plan(
         target=target,
         features=features,
         sample_weight=sample_weight,
-        storage_options=None if storage_options is None else dict(storage_options),
+        storage_options=storage_options,
     )
     return forecast_source(source, checked, client=client, progress=progress)
 

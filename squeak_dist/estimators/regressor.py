@@ -222,7 +222,7 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
             target=target,
             features=features,
             sample_weight=sample_weight,
-            storage_options=None if storage_options is None else dict(storage_options),
+            storage_options=storage_options,
         )
         model = fit_source(source, parameters, client=client, progress=progress, checkpoint=vault)
         adopt_fit(self, model)

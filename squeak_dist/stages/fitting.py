@@ -20,6 +20,7 @@ from squeak_dist.stages.learning import (
     dictionary_report,
     learn_dictionary,
 )
+from squeak_dist.stages.noise import with_noise_of_fit, with_noise_of_stream
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import Plan
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solve_directly
@@ -97,7 +98,9 @@ def fit_tables(
         report=dictionary_report(learned, parameters) | _solve_report(learned, solution),
         sample=encoded_sample(plan.encoding, learned.profile.sample),
     )
-    return model if classes is None else classified(model, classes, learned.profile.sample)
+    if classes is None:
+        return with_noise_of_fit(model)
+    return classified(model, classes, learned.profile.sample)
 
 
 def fit_stream(
@@ -138,7 +141,7 @@ def fit_stream(
         sample=stream.few_rows(),
     )
     if classes is None:
-        return stream, model
+        return stream, with_noise_of_stream(model)
     targets = sample.targets * plan.target_scale + plan.target_mean
     return stream, classified_stream(model, classes, sample.X, targets, sample.weights)
 
