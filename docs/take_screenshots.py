@@ -7,6 +7,7 @@ Names are report, notebook, watch and terminal; all of them by default. Needs th
 from __future__ import annotations
 
 import html
+import io
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ IMAGES = ROOT / "docs" / "images"
 sys.path.insert(0, str(ROOT / "tests" / "report"))
 
 from chromium import Screen, look_at  # noqa: E402
+from PIL import Image  # noqa: E402
 
 BOKEH = "typeof Bokeh !== 'undefined' && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
 LOADED = "document.readyState === 'complete'"
@@ -27,28 +29,30 @@ FROM = """(() => {
     while (node.previousElementSibling) node.previousElementSibling.remove();
   window.dispatchEvent(new Event("resize"));
 })()"""
+NOTEBOOK_CELL = ".jp-Cell:has(#What-was-kept)"
 COMMANDS = (
     "squeak-dist fit 'table/*.parquet' --target temperatur --model m.zarr",
     "squeak-dist fit 'table/*.parquet' --target temperature --model m.zarr --max-dictionary 300",
     "squeak-dist evaluate m.zarr test.parquet",
-    "squeak-dist fit table --target temperature --model m.zarr",
+    "squeak-dist fit table --target temperature --max-dictionary 600 --dry-run",
 )
 
 
 def take(page: Path | str, name: str, screen: Screen, first: str = "body > *", ready=LOADED):
     """Keep what a screen shows of a page, from an element on."""
     (seen,) = look_at(page, [screen], FROM % first, ready)
-    (IMAGES / name).write_bytes(seen.picture)
-    print(name, f"{len(seen.picture) / 1000:.0f} kB")
+    picture = Image.open(io.BytesIO(seen.picture)).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
+    print(name, f"{(IMAGES / name).stat().st_size / 1000:.0f} kB")
 
 
 def report(demo: Path, place: Path) -> None:
     page = place / "report.html"
     command = ["report", demo / "model.zarr", "--test", demo / "test.parquet", "--out", page]
     squeak_dist(*command, "--workers", "0", place=place)
-    take(page, "report_wide.png", Screen(1280, 900), "#quality", BOKEH)
-    take(page, "report_dark.png", Screen(1280, 1480, "dark"), "#dictionary", BOKEH)
-    take(page, "report_phone.png", Screen(390, 1080), "#predictions", BOKEH)
+    take(page, "report_wide.png", Screen(1280, 830), "#quality", BOKEH)
+    take(page, "report_dark.png", Screen(1280, 1455, "dark"), "#dictionary", BOKEH)
+    take(page, "report_phone.png", Screen(390, 960), "#predictions", BOKEH)
 
 
 def notebook(demo: Path, place: Path) -> None:
@@ -56,7 +60,7 @@ def notebook(demo: Path, place: Path) -> None:
 
     text, _ = HTMLExporter().from_filename(str(ROOT / "notebooks" / "01_quickstart.ipynb"))
     (place / "notebook.html").write_text(text, encoding="utf-8")
-    take(place / "notebook.html", "notebook.png", Screen(960, 1500), "#What-was-kept")
+    take(place / "notebook.html", "notebook.png", Screen(960, 1160), NOTEBOOK_CELL)
 
 
 def watch(demo: Path, place: Path) -> None:
@@ -78,7 +82,7 @@ def watch(demo: Path, place: Path) -> None:
         address = f"http://localhost:{server.port}/"
 
         def look() -> None:
-            take(address, "watch.png", Screen(1000, 400), ready=BOKEH)
+            take(address, "watch.png", Screen(1000, 370), ready=BOKEH)
 
         IOLoop.current().run_sync(lambda: IOLoop.current().run_in_executor(None, look))
         server.stop()
@@ -86,7 +90,6 @@ def watch(demo: Path, place: Path) -> None:
 
 def terminal(demo: Path, place: Path) -> None:
     months(place)
-    (place / "test.parquet").symlink_to((demo / "test.parquet").resolve())
     lines = []
     for command in COMMANDS:
         words = (
@@ -104,17 +107,19 @@ def terminal(demo: Path, place: Path) -> None:
         f"<body><pre>{''.join(lines)}</pre>",
         encoding="utf-8",
     )
-    take(page, "terminal.png", Screen(960, 570))
+    take(page, "terminal.png", Screen(960, 660))
 
 
 def months(place: Path) -> str:
-    """Write six months of the temperatures, a file each."""
-    from squeak_dist.datasets import sea_surface_temperature
+    """Write six months of the temperatures, a file each, and a tenth of the places to test."""
+    from squeak_dist.datasets import holdout, sea_surface_temperature
 
     (place / "table").mkdir(exist_ok=True)
-    for month, rows in sea_surface_temperature().query("month >= 48").groupby("month"):
-        kept = rows[["x", "y", "z", "month_cos", "month_sin", "temperature"]]
-        kept.to_parquet(place / "table" / f"month-{month}.parquet")
+    columns = ["x", "y", "z", "month", "temperature"]
+    train, test = holdout(sea_surface_temperature().query("month >= 48")[columns])
+    test.to_parquet(place / "test.parquet")
+    for month, rows in train.groupby("month"):
+        rows.to_parquet(place / "table" / f"month-{month}.parquet")
     return str(place / "table")
 
 
