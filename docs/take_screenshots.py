@@ -60,7 +60,7 @@ def notebook(demo: Path, place: Path) -> None:
 
     text, _ = HTMLExporter().from_filename(str(ROOT / "notebooks" / "01_quickstart.ipynb"))
     (place / "notebook.html").write_text(text, encoding="utf-8")
-    take(place / "notebook.html", "notebook.png", Screen(960, 1160), NOTEBOOK_CELL)
+    take(place / "notebook.html", "notebook.png", Screen(960, 1190), NOTEBOOK_CELL)
 
 
 def watch(demo: Path, place: Path) -> None:
