@@ -47,8 +47,8 @@ lint: $(INSTALLED)
 
 # First what needs one process, side by side; then what starts worker processes and containers.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not cluster and not docker" -n auto --dist loadfile
-	$(BIN)/pytest -m "not slow and (cluster or docker)"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not cluster and not docker" -n auto --dist loadfile --durations=15
+	$(BIN)/pytest -m "not slow and (cluster or docker)" --durations=25
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest

@@ -78,6 +78,7 @@ def test_a_worker_cut_off_from_the_network(healthy, reference, costs):
     healthy.wait_for_workers()  # it is back
 
 
+@pytest.mark.slow  # a minute, and much like the one above
 def test_a_paused_worker(healthy, reference, costs):
     with running(healthy.job("fit")) as job:
         victim = healthy.worker_at(job.wait_for_task("chain-step"))
@@ -92,6 +93,7 @@ def test_a_paused_worker(healthy, reference, costs):
     healthy.wait_for_workers()
 
 
+@pytest.mark.slow  # two minutes
 def test_a_rolling_restart_of_all_workers(healthy, reference, costs):
     """Each is back before the next one goes; the kernel is slower, so that the fit lasts."""
     costs["none, kernel 3 times as slow"] = healthy.job("fit", "3").model()["seconds"]
