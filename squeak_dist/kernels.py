@@ -9,6 +9,7 @@ in the cache.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -22,6 +23,7 @@ from squeak_dist.errors import InvalidKernelError, InvalidParameterError
 _LARGEST_ROUNDING = 0.1  # of a squared distance in units of the length scale
 _OVERFLOW_ROWS = 256
 _CACHE_ENTRIES = 1 << 18  # entries of a sub-block: 1 MiB of float32, which stays in L2
+_SHOWN_SCALES = 8
 
 
 @runtime_checkable
@@ -533,6 +535,30 @@ def make_kernel(kernel: str | Kernel, length_scale: float | tuple[float, ...]) -
             f"{kernel!r}"
         )
     return kernel
+
+
+def brief_kernel(text: str) -> str:
+    """Return the text of a kernel as a line can hold it.
+
+    Parameters
+    ----------
+    text : str
+        What ``str(kernel)`` is.
+
+    Returns
+    -------
+    str
+        Its fractions with four digits, and of many length scales the first ones and how many.
+    """
+
+    def first(found: re.Match[str]) -> str:
+        scales = found[1].split(", ")
+        if len(scales) <= _SHOWN_SCALES:
+            return found[0]
+        return f"({', '.join(scales[:_SHOWN_SCALES])}, … {len(scales)} in all)"
+
+    rounded = re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
+    return re.sub(r"\(([^()]*)\)", first, rounded)
 
 
 def kernel_config(kernel: Kernel) -> dict[str, Any]:

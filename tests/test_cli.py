@@ -99,6 +99,9 @@ def test_a_plan_before_the_fit(place, tmp_path):
     assert dry.exit_code == 0
     assert dry.stdout.splitlines()[:2] == table.stdout.splitlines()[:2]
     assert not (tmp_path / "m.zarr").exists()
+    nowhere = run("fit", place / "train", *FIT, "--dry-run")
+    assert nowhere.stdout.splitlines()[0] == table.stdout.splitlines()[0]
+    assert "Missing option '--model'" in message(run("fit", place / "train", *FIT), 2)
     refused = run(
         "fit", place / "train", *FIT, "--model", tmp_path / "m.zarr", "--dry-run",
         "--task", "classification",

@@ -66,7 +66,9 @@ def error(result, code):
 
 
 def test_the_table_is_that_of_the_parameters():
-    assert [p.field for p in PARAMETERS.values()] == [f.name for f in fields(FitParameters)]
+    own = {"classifies"}  # the classifier sets it
+    names = [f.name for f in fields(FitParameters) if f.name not in own]
+    assert [p.field for p in PARAMETERS.values()] == names
     defaults = FitParameters()
     options = {p.name: p for p in main.commands["fit"].params}
     for parameter in PARAMETERS.values():

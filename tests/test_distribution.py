@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from email.parser import HeaderParser
@@ -15,6 +18,7 @@ import pytest
 import yaml
 
 import squeak_dist
+from squeak_dist.cli import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -86,6 +90,52 @@ def test_a_type_checker_sees_the_types_of_an_installed_package(built, tmp_path):
     )  # fmt: skip
     assert "SqueakRegressor" in done.stdout, done.stdout + done.stderr
     assert 'incompatible type "str"' in done.stdout
+
+
+# The names of conda-forge where they differ. Its dask has dataframe and distributed.
+CONDA_NAMES = {
+    "dask[dataframe,distributed]": "dask", "matplotlib": "matplotlib-base", "ray": "ray-default"
+}  # fmt: skip
+USER_EXTRAS = ("demo", "hpc", "http", "notebook", "ray", "s3", "tls", "xarray")
+
+
+def in_conda(requirements):
+    """Return requirements of pip as conda writes them."""
+    parts = (re.fullmatch(r"([\w\[\],-]+)(>=.+)", requirement) for requirement in requirements)
+    return {
+        f"{CONDA_NAMES.get(name, name)} {bound}" for name, bound in (p.groups() for p in parts)
+    }
+
+
+def test_the_conda_recipe_says_what_pyproject_says():
+    recipe = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text("utf-8"))
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project, needs = pyproject["project"], recipe["requirements"]
+    assert recipe["context"]["version"] == squeak_dist.__version__
+    assert f">={recipe['context']['python_min']}" == project["requires-python"]
+    assert recipe["package"]["name"] == project["name"]
+    assert recipe["about"]["summary"].startswith(project["description"].partition(":")[0])
+    assert recipe["about"]["license"] == project["license"]
+    assert set(needs["run"]) == {"python >=${{ python_min }}"} | in_conda(project["dependencies"])
+    extras = [r for name in USER_EXTRAS for r in project["optional-dependencies"][name]]
+    assert set(needs["run_constraints"]) == in_conda(extras)
+    assert set(pyproject["build-system"]["requires"]) < set(needs["host"])
+    assert recipe["build"]["python"]["entry_points"] == [
+        f"{name} = {target}" for name, target in project["scripts"].items()
+    ]
+    imports, commands = recipe["tests"][0]["python"]["imports"], recipe["tests"][1]["script"]
+    for name in imports:
+        importlib.import_module(name)
+    for command in commands:
+        program, *words = command.split()
+        assert program in project["scripts"]
+        assert words[0].startswith("--") or parses(words)
+
+
+def parses(words):
+    """Whether the command line takes these words (nothing is run)."""
+    command = main.commands[words[0]]
+    return command.make_context(words[0], words[1:]) is not None
 
 
 @pytest.mark.parametrize("name", ["ci", "release"])

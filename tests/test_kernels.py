@@ -17,6 +17,7 @@ from squeak_dist.kernels import (
     Linear,
     Matern,
     Polynomial,
+    brief_kernel,
     check_kernel,
     kernel_block,
     kernel_config,
@@ -408,3 +409,15 @@ def test_rows_whose_squares_overflow_are_far_away(kernel, dtype):
     with np.errstate(all="raise", under="ignore"):
         assert not kernel(X, Y).any()
         np.testing.assert_array_equal(kernel(Y, X), 0)
+
+
+def test_the_text_of_a_kernel_fits_a_line():
+    assert brief_kernel(str(Matern(2.8173503673908726))) == "Matern(length_scale=2.817, nu=1.5)"
+    assert (
+        brief_kernel(str(RBF((0.25, 1e-7 / 3, 3.0)))) == "RBF(length_scale=(0.25, 3.333e-08, 3))"
+    )
+    many = brief_kernel(str(RBF(tuple(np.linspace(1, 2, 306)))))
+    assert many.startswith("RBF(length_scale=(1, 1.003, ")
+    assert many.endswith(", … 306 in all))")
+    assert len(many) < 100
+    assert brief_kernel("mine.Kernel()") == "mine.Kernel()"

@@ -14,7 +14,7 @@ from squeak_dist.cli.failures import plain_errors
 from squeak_dist.cli.interrupts import importing
 from squeak_dist.cli.job_file import take_job_file
 from squeak_dist.cli.options import PATH, Columns, Command, fit_options, option
-from squeak_dist.cli.places import Place, cluster_options, storage_option
+from squeak_dist.cli.places import Place, cluster_options, scheduler_options, storage_option
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -79,8 +79,9 @@ def _overwrite_option(what: str) -> Callable[[Any], Any]:
 @main.command(cls=Command)
 @_data_argument
 @_target_option
-@option("--model", "model_path", required=True, type=PATH, metavar="PATH",
-        help="Where to save: a directory, a .zip file or a URL.")  # fmt: skip
+@option("--model", "model_path", type=PATH, metavar="PATH",
+        help="Where to save: a directory, a .zip file or a URL.  [required, but for a dry run]"
+        )  # fmt: skip
 @_overwrite_option("a model that is there")
 @_features_option
 @_weight_option
@@ -208,7 +209,7 @@ def report(**arguments: Any) -> None:
         help="Where the page is served; 0: any free port.")  # fmt: skip
 @option("--address", default="127.0.0.1", metavar="HOST", show_default=True,
         help="Interface to serve on; by default this machine alone.")  # fmt: skip
-@cluster_options
+@scheduler_options
 @plain_errors
 def watch(**arguments: Any) -> None:
     """Serve a page that follows the fits of a Dask scheduler.

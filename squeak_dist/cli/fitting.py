@@ -22,7 +22,7 @@ from squeak_dist.store import check_writable
 def run_fit(
     data: tuple[str, ...],
     target: tuple[str, ...],
-    model_path: str,
+    model_path: str | None,
     overwrite: bool,
     features: list[str] | None,
     sample_weight: str | None,
@@ -44,8 +44,8 @@ def run_fit(
         Files, directories, globs or URLs of parquet.
     target : tuple of str
         Columns to predict.
-    model_path : str
-        Where to save.
+    model_path : str or None
+        Where to save; a dry run needs no place.
     overwrite : bool
         Whether a model may be replaced.
     features : list of str or None
@@ -71,15 +71,20 @@ def run_fit(
     """
     estimator = _estimator(task, balanced, parameters)
     estimator.check_parameters()
-    check_apart("--model", model_path, *data)
-    check_writable(model_path, overwrite=overwrite)
+    if model_path is not None:
+        check_apart("--model", model_path, *data)
+        check_writable(model_path, overwrite=overwrite)
     if checkpoint is not None:
-        check_apart("--checkpoint", checkpoint, *data, model_path)
+        check_apart("--checkpoint", checkpoint, *data, *([model_path] if model_path else []))
     if dry_run:
         if task == "classification":
             raise InvalidParameterError("--dry-run is for regression; fit a part of DATA instead")
         run_plan(data, target, features, sample_weight, as_json, cluster, quiet, **parameters)
         return
+    if model_path is None:
+        raise click.MissingParameter(
+            ctx=click.get_current_context(), param_type="option", param_hint="'--model'"
+        )
     table = read_data(data)  # an error before any worker starts
     with connected(cluster) as client:
         with fit_view(quiet=quiet, as_json=as_json) as view:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from squeak_dist.feature_model import ComponentModel, FeatureModel
+from squeak_dist.kernels import brief_kernel
 from squeak_dist.model import FittedModel
 from squeak_dist.store import load_model
 
@@ -100,6 +101,8 @@ def _table(values: Mapping[str, Any]) -> str:
 
 
 def _text(name: str, value: Any) -> str:
+    if name == "kernel":
+        return brief_kernel(value)
     if name == "peak_worker_bytes":
         return f"{value / 2**20:,.0f} MiB"
     if isinstance(value, float):

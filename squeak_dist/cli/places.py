@@ -15,7 +15,7 @@ from squeak_dist.errors import InvalidParameterError
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _GROUP = "Where it runs"
-_OPTIONS = (
+_SCHEDULER_OPTIONS = (
     option(
         "--scheduler",
         group=_GROUP,
@@ -47,6 +47,8 @@ _OPTIONS = (
     option(
         "--tls-key", group=_GROUP, type=_FILE, metavar="PATH", help="PEM of this client's key."
     ),
+)
+_LOCAL_OPTIONS = (
     option(
         "--workers",
         group=_GROUP,
@@ -109,15 +111,26 @@ class Place:
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say where it runs, as one argument ``cluster``."""
-    names = [field.name for field in fields(Place)]
+    return _with_options(command, _SCHEDULER_OPTIONS + _LOCAL_OPTIONS)
+
+
+def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command those that name a scheduler which runs already, as ``cluster``."""
+    return _with_options(command, _SCHEDULER_OPTIONS)
+
+
+def _with_options(
+    command: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]
+) -> Callable[..., Any]:
+    names = {field.name for field in fields(Place)}
 
     @wraps(command)
     def placed(**arguments: Any) -> Any:
-        place = Place(**{name: arguments.pop(name) for name in names})
+        place = Place(**{name: arguments.pop(name) for name in names & arguments.keys()})
         return command(**arguments, cluster=place)
 
     result: Callable[..., Any] = placed
-    for decorate in reversed(_OPTIONS):
+    for decorate in reversed(options):
         result = decorate(result)
     return result
 

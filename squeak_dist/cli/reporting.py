@@ -60,7 +60,7 @@ def _page_path(model_path: str, out: str | None) -> str:
     return out
 
 
-def run_watch(port: int, address: str, cluster: Place, quiet: bool) -> None:
+def run_watch(port: int, address: str, cluster: Place) -> None:
     """Serve the page that follows fits, until it is interrupted; print its URL.
 
     Parameters
@@ -71,8 +71,6 @@ def run_watch(port: int, address: str, cluster: Place, quiet: bool) -> None:
         On which interface.
     cluster : Place
         The scheduler.
-    quiet : bool
-        Not used: there is no progress to show.
     """
     from squeak_dist.report.watching import watch_server  # bokeh takes a second to import
 

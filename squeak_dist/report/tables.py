@@ -141,10 +141,17 @@ def quality_table(scores: Mapping[str, Mapping[str, float]], caption: str) -> Nu
     """
     measures = tuple(dict.fromkeys(name for found in scores.values() for name in found))
     lines = (
-        (method, *(number(found.get(measure)) for measure in measures))
+        (method, *(_score(measure, found.get(measure)) for measure in measures))
         for method, found in scores.items()
     )
     return NumberTable(caption, ("method", *measures), tuple(lines))
+
+
+def _score(measure: str, value: float | None) -> str:
+    """Four decimals of R², which is near 0 for the mean; four digits of all else."""
+    if value is None or not math.isfinite(value) or not measure.startswith("R²"):
+        return number(value)
+    return f"{round(value, 4) + 0.0:.4f}"
 
 
 def top_rows_table(model: AnyModel, count: int = 10) -> NumberTable:

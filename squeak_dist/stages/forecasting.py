@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from squeak_dist.errors import InvalidParameterError
-from squeak_dist.kernels import Kernel, kernel_diag
+from squeak_dist.kernels import Kernel, brief_kernel, kernel_diag
 from squeak_dist.leverage import rls_of_new_rows
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.samplers import MERGING
@@ -110,14 +110,20 @@ class Forecast:
 
     def __str__(self) -> str:
         head = (
-            f"{self.rows:,} rows in {self.partitions:,} partitions, {self.encoded_features} "
-            f"encoded columns; {self.chains} chains on {self.slots} threads\n{self.kernel}\n"
+            f"{self.rows:,} rows in {_counted(self.partitions, 'partition')}, "
+            f"{_counted(self.encoded_features, 'encoded column')}; "
+            f"{_counted(self.chains, 'chain')} on {_counted(self.slots, 'thread')}\n"
+            f"{brief_kernel(self.kernel)}\n"
         )
         title = f"{'':2}{'γ':>10} {'d_eff':>9} {'rows kept':>10} {'MiB a task':>11} "
         title += f"{'MiB moved':>10} {'seconds':>9}  solver"
         lines = [_line(rung, rung is self.chosen) for rung in self.ladder]
         stages = ", ".join(f"{stage} {s:.1f} s" for stage, s in self.chosen.seconds.items())
         return "\n".join([head + title, *lines, stages])
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _line(rung: Rung, chosen: bool) -> str:

@@ -49,8 +49,8 @@ class Seen:
     picture: bytes = b""
 
 
-def look_at(page: Path, screens: Sequence[Screen], question: str, ready: str) -> list[Seen]:
-    """Open a local page on each screen; evaluate ``question`` once ``ready`` is true."""
+def look_at(page: Path | str, screens: Sequence[Screen], question: str, ready: str) -> list[Seen]:
+    """Open a file or URL on each screen; evaluate ``question`` once ``ready`` is true."""
     with _browser() as port:
         return [asyncio.run(_look(port, page, screen, question, ready)) for screen in screens]
 
@@ -79,7 +79,7 @@ def _browser():
             Path(folder).mkdir(exist_ok=True)
 
 
-async def _look(port: int, page: Path, screen: Screen, question: str, ready: str) -> Seen:
+async def _look(port: int, page: Path | str, screen: Screen, question: str, ready: str) -> Seen:
     answer = await AsyncHTTPClient().fetch(
         f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT", body=""
     )
@@ -93,7 +93,8 @@ async def _look(port: int, page: Path, screen: Screen, question: str, ready: str
     await session.ask("Emulation.setDeviceMetricsOverride", **size, mobile=phone)
     scheme = {"name": "prefers-color-scheme", "value": screen.scheme}
     await session.ask("Emulation.setEmulatedMedia", features=[scheme])
-    await session.ask("Page.navigate", url=page.as_uri())
+    url = page.as_uri() if isinstance(page, Path) else page
+    await session.ask("Page.navigate", url=url)
     deadline = time.monotonic() + 60
     while not await session.value(ready):
         assert time.monotonic() < deadline, session.seen.errors or "the page was never ready"
@@ -101,9 +102,7 @@ async def _look(port: int, page: Path, screen: Screen, question: str, ready: str
     session.seen.answer = await session.value(question)
     await session.ask("Emulation.setDeviceMetricsOverride", **size, mobile=phone)
     await asyncio.sleep(0.3)
-    shot = await session.ask(
-        "Page.captureScreenshot", format="png", captureBeyondViewport=screen.height > 900
-    )
+    shot = await session.ask("Page.captureScreenshot", format="png")
     session.seen.picture = base64.b64decode(shot["data"])
     socket.close()
     return session.seen
