@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.dictionary import Dictionary
@@ -191,6 +192,22 @@ def preconditioner(gram: Float64Array, mu: float) -> Float64Array:
     A = symmetrize(gram)
     A[np.diag_indices_from(A)] += mu
     return cholesky_jittered(A, 1e-13)
+
+
+def resolvable(norm: float, mu: float, dtype: npt.DTypeLike) -> bool:
+    """Say whether products with A tell its smallest eigenvalues from rounding.
+
+    Parameters
+    ----------
+    norm : float
+        ‖A‖₂, or an estimate.
+    mu : float
+        Its smallest eigenvalue μ.
+    dtype : dtype
+        In which kernel entries are computed. Iterations do not converge where its
+        precision, times ‖A‖₂, exceeds μ.
+    """
+    return float(np.finfo(dtype).eps) * norm < mu
 
 
 @dataclass(frozen=True, eq=False)

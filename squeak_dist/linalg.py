@@ -23,6 +23,7 @@ from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import NumericalError
 
 _PANEL = 128
+_POWER_STEPS = 10
 
 
 class _BlasLimit:
@@ -320,6 +321,24 @@ def add_gram(rows: FloatArray, gram: Float64Array) -> None:
     Cost: n m² / 2 multiply-adds: NumPy hands a matrix times its own transpose to syrk.
     """
     gram += rows.T @ rows
+
+
+def spectral_norm(A: Float64Array) -> float:
+    """Return ‖A‖₂ of a positive semidefinite matrix with positive entries, or nearly so.
+
+    Parameters
+    ----------
+    A : ndarray of float64, shape (m, m)
+        Symmetric; ten steps of the power method from the vector of ones, m² each.
+    """
+    vector, norm = np.ones(len(A)), 0.0
+    for _ in range(_POWER_STEPS):
+        size = float(np.linalg.norm(vector))
+        if size == 0:
+            return 0.0
+        vector = A @ (vector / size)
+        norm = float(np.linalg.norm(vector))
+    return norm
 
 
 def symmetrize(gram: Float64Array) -> Float64Array:

@@ -18,10 +18,11 @@ from squeak_dist.conjugate_gradients import (
     step_cg,
 )
 from squeak_dist.kernels import RBF, Matern, kernel_block
-from squeak_dist.linalg import solve_lower
+from squeak_dist.linalg import solve_lower, spectral_norm
 from squeak_dist.nystrom import projected_map, regularized_map
 from squeak_dist.solvers import normal_equations, solve_direct
 from squeak_dist.squeak import SqueakParameters, finish, squeak
+from squeak_dist.stages.iterating import faster_by_iterations
 
 
 def problem(n=900, d=3, outputs=2, seed=0, dtype=np.float64):
@@ -143,3 +144,32 @@ def test_out_of_reach_falls_back_to_the_direct_solve():
     )
     assert cg.report_["solver"] == "direct"
     assert cg.dual_coef_.tobytes() == direct.dual_coef_.tobytes()
+
+
+@pytest.mark.parametrize(("mu", "tried"), [(1e-5, False), (1.0, True)])
+def test_what_rounding_forbids_is_not_tried(mu, tried):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    options = {"solver": "cg", "max_dictionary": 200, "kernel": "rbf", "length_scale": "median"}
+    stages = set()
+    squeak_dist.fit(X, y, mu=mu, progress=lambda stage, *_: stages.add(stage), **options)
+    assert ("iteration 1" in stages) == tried
+
+
+def test_a_smooth_field_is_solved_directly_from_the_start():
+    # So many rows for so few centres that iterations would be faster, if they converged.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120_000, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    stages = set()
+    options = {"max_dictionary": 1000, "kernel": "rbf", "length_scale": "median", "mu": 1e-5}
+    model = squeak_dist.fit(X, y, progress=lambda stage, *_: stages.add(stage), **options)
+    assert faster_by_iterations(len(X), len(model.dictionary_), 3, 1)
+    assert not stages & {"iteration 1", "residual"}
+
+
+def test_the_spectral_norm():
+    Z = np.random.default_rng(0).uniform(size=(300, 20))  # of positive entries, as a kernel's
+    assert spectral_norm(Z.T @ Z) == pytest.approx(np.linalg.norm(Z, 2) ** 2, rel=1e-6)
+    assert spectral_norm(np.zeros((3, 3))) == 0

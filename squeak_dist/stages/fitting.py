@@ -182,6 +182,7 @@ def _solve(
     nystrom = executor.call(map_task, kernel, shared, parameters.approximation)
     iterate = parameters.solver == "cg" or (
         parameters.solver == "auto"
+        and plan.resolvable
         and faster_by_iterations(
             sum(plan.partition_kept), len(dictionary), plan.encoding.n_features, n_outputs
         )

@@ -323,7 +323,7 @@ class _Costs:
     def _iterates(self, m: int) -> bool:
         if self.fit.parameters.solver != "auto":
             return self.fit.parameters.solver == "cg"
-        return faster_by_iterations(
+        return self.fit.plan.resolvable and faster_by_iterations(
             self.fit.shape.rows, m, self.fit.plan.encoding.n_features, self.fit.n_outputs
         )
 

@@ -17,6 +17,7 @@ from squeak_dist.conjugate_gradients import (
     kernel_product,
     preconditioner,
     residual_moment,
+    resolvable,
     restart_cg,
     sampled_row_weights,
     start_cg,
@@ -24,7 +25,7 @@ from squeak_dist.conjugate_gradients import (
 )
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
-from squeak_dist.linalg import single_blas_thread
+from squeak_dist.linalg import single_blas_thread, spectral_norm, symmetrize
 from squeak_dist.nystrom import NystromMap, on_dictionary
 from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import (
@@ -105,6 +106,8 @@ class CGSystem:
         Smallest and largest values of the encoded columns.
     tolerance : float
         At which relative residual to stop.
+    resolvable : bool
+        Whether products with A tell μ from rounding.
     peak_bytes : int
         Largest memory of a worker so far.
     """
@@ -116,6 +119,7 @@ class CGSystem:
     linear: NormalEquations
     column_range: Float64Array
     tolerance: float
+    resolvable: bool
     peak_bytes: int
 
 
@@ -236,6 +240,8 @@ def solve_by_iterations(
         [nystrom, system, executor.call(_start, system)], nbytes=0
     )
     tolerance = executor.gather("solve", executor.call(_tolerance_of, system))
+    if tolerance is None:
+        return None
     residuals: list[float] = []
     seconds: list[float] = []
     for _ in range(_MOST_RESTARTS):
@@ -284,8 +290,9 @@ def _tolerance(unexplained: float) -> float:
     return min(max(_TOLERANCE * math.sqrt(unexplained), _TIGHTEST), _LOOSEST)
 
 
-def _tolerance_of(system: CGSystem) -> float:
-    return system.tolerance
+def _tolerance_of(system: CGSystem) -> float | None:
+    """Return the tolerance; None where rounding puts any out of reach."""
+    return system.tolerance if system.resolvable else None
 
 
 def _first_pass(
@@ -366,6 +373,7 @@ def _system(
             factor=preconditioner(balanced.gram, mu),
             linear=sums.linear,
             column_range=sums.column_range,
+            resolvable=resolvable(spectral_norm(symmetrize(balanced.gram)), mu, points.dtype),
             tolerance=_tolerance(_unexplained(path.train_square(mu), path.target_square)),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )

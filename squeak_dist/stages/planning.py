@@ -43,6 +43,8 @@ class Plan:
         With its length scale.
     tuning : Choice, optional
         The kernels that competed, where the fit had to choose one.
+    resolvable : bool
+        Whether conjugate gradients are expected to converge in the precision of the fit.
     squeak : SqueakParameters
         γ, q̄ and the size limit.
     tree : MergeTree
@@ -56,6 +58,7 @@ class Plan:
     encoding: FeatureEncoding
     kernel: Kernel
     tuning: Choice | None
+    resolvable: bool
     squeak: SqueakParameters
     tree: MergeTree
     target_mean: Float64Array
@@ -206,6 +209,7 @@ def make_plan(
         encoding=encoding,
         kernel=kernel,
         tuning=tuned.choice,
+        resolvable=tuned.resolvable,
         squeak=SqueakParameters(
             gamma=tuned.gamma,
             epsilon=parameters.epsilon,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.conjugate_gradients import resolvable
 from squeak_dist.encoding import FeatureEncoding
 from squeak_dist.errors import InvalidParameterError, TuningFellBack, warn_user
 from squeak_dist.kernels import (
@@ -38,6 +39,7 @@ from squeak_dist.tuning import (
     log_loss,
     median_length_scale,
     sample_spectrum,
+    spectrum_penalty,
     squared_loss,
 )
 
@@ -97,12 +99,15 @@ class Tuned:
         γ and q̄.
     choice : Choice, optional
         The kernels that competed, where the fit had to choose one.
+    resolvable : bool
+        Whether the sample lets conjugate gradients converge, as far as it can tell.
     """
 
     kernel: Kernel | None
     gamma: float
     qbar: int
     choice: Choice | None
+    resolvable: bool
 
 
 def tuning_sample(
@@ -236,9 +241,14 @@ def _tune_task(
         check_resolution(kernel, sample.X)
         check_kernel(kernel, sample.X[:_KERNEL_CHECK_ROWS])
         qbar = _qbar(parameters, sample.rows)
-        gamma = _gamma(sample, kernel, parameters, qbar)
-    named = isinstance(parameters.kernel, str)
-    return Tuned(kernel if named else None, gamma, qbar, choice if len(candidates) > 1 else None)
+        gamma, resolved = _gamma(sample, kernel, parameters, qbar)
+    return Tuned(
+        kernel=kernel if isinstance(parameters.kernel, str) else None,
+        gamma=gamma,
+        qbar=qbar,
+        choice=choice if len(candidates) > 1 else None,
+        resolvable=resolved,
+    )
 
 
 def _families(name: str) -> tuple[Any, ...]:
@@ -259,19 +269,25 @@ def _tuning_rows(sample: TuningSample) -> tuple[TuningRows, FloatArray]:
     return TuningRows(X.astype(np.float64), targets[:, varies], weights), X
 
 
-def _gamma(sample: TuningSample, kernel: Kernel, parameters: FitParameters, qbar: int) -> float:
+def _gamma(
+    sample: TuningSample, kernel: Kernel, parameters: FitParameters, qbar: int
+) -> tuple[float, bool]:
+    """Return γ, and whether the sample lets conjugate gradients converge."""
     if not isinstance(parameters.gamma, str):
-        return float(parameters.gamma)
+        return float(parameters.gamma), True
     leading = sample.leading()
-    return choose_gamma(
-        sample_spectrum_of(sample, kernel),
+    spectrum = sample_spectrum_of(sample, kernel)
+    mu = spectrum_penalty(spectrum, leading.targets, parameters.penalty.mu)
+    gamma = choose_gamma(
+        spectrum,
         leading.targets,
-        mu=parameters.penalty.mu,
+        mu=mu,
         epsilon=parameters.epsilon,
         qbar=qbar,
         max_dictionary=parameters.max_dictionary,
         resolution=residual_rounding(leading.X.dtype) * _largest_diagonal(kernel, leading),
     )
+    return gamma, resolvable(spectrum.norm, mu, leading.X.dtype)
 
 
 def sample_spectrum_of(sample: TuningSample, kernel: Kernel) -> SampleSpectrum:

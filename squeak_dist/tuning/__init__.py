@@ -1,6 +1,11 @@
 """Parameters from a sample of the rows: kernel, length scales and γ."""
 
-from squeak_dist.tuning.gamma import SampleSpectrum, choose_gamma, sample_spectrum
+from squeak_dist.tuning.gamma import (
+    SampleSpectrum,
+    choose_gamma,
+    sample_spectrum,
+    spectrum_penalty,
+)
 from squeak_dist.tuning.kernel_choice import (
     Candidate,
     Choice,
@@ -29,5 +34,6 @@ __all__ = [
     "median_length_scale",
     "negative_log_likelihood",
     "sample_spectrum",
+    "spectrum_penalty",
     "squared_loss",
 ]

@@ -35,6 +35,11 @@ class SampleSpectrum:
     vectors: Float64Array
     rows: int
 
+    @property
+    def norm(self) -> float:
+        """The estimate of ‖K‖₂ of all n rows."""
+        return float(self.values.max(initial=0.0)) * self.rows / len(self.values)
+
     def rls(self, gamma: float) -> Float64Array:
         """Return what the RLS of the sample's rows would be among all n rows, shape (s,).
 
@@ -107,6 +112,23 @@ def sample_spectrum(
     return SampleSpectrum(np.maximum(values, 0), vectors, max(rows, len(X)))
 
 
+def spectrum_penalty(spectrum: SampleSpectrum, targets: Float64Array, mu: float | None) -> float:
+    """Return μ: as given, else by GCV on the sample; 0 where there is no target.
+
+    Parameters
+    ----------
+    spectrum : SampleSpectrum
+        Of the sample.
+    targets : ndarray of float64, shape (s, k)
+        Its targets.
+    mu : float, optional
+        What is given.
+    """
+    if mu is not None:
+        return mu
+    return spectrum.mu(targets) if targets.shape[1] else 0.0
+
+
 def choose_gamma(
     spectrum: SampleSpectrum,
     targets: Float64Array,
@@ -137,8 +159,7 @@ def choose_gamma(
         Smallest residual that the map can tell from rounding. A γ so small that
         such residuals alone would fill the dictionary is of no use.
     """
-    if mu is None:
-        mu = spectrum.mu(targets) if targets.shape[1] else 0.0
+    mu = spectrum_penalty(spectrum, targets, mu)
     noise = 0.5 * resolution * qbar * spectrum.rows / (max_dictionary or spectrum.rows)
     wanted = max(mu, noise) or 1.0
 
