@@ -34,7 +34,7 @@ def kernel_product(
     V: Float64Array,
     row_weights: Float64Array | None = None,
 ) -> Float64Array:
-    """Return Fᵀ diag(v) F V over the rows of X, F = [K_xD, x, 1], each kernel entry made once.
+    """Return Fᵀ diag(v) F V over the rows of X, each kernel entry made once.
 
     Parameters
     ----------
@@ -42,9 +42,8 @@ def kernel_product(
         Its kernel and its m points.
     X : ndarray of shape (n, d)
         Encoded rows.
-    V : ndarray of float64, shape (m, k) or (m + d + 1, k)
-        Vectors in the coordinates of the points, and of the linear part if there
-        is one.
+    V : ndarray of float64, shape (m, k), (m + 1, k) or (m + d + 1, k)
+        Vectors in the coordinates of F = K_xD, [K_xD, 1] or [K_xD, x, 1].
     row_weights : ndarray of shape (n,), optional
         Sample weights v.
 
@@ -57,17 +56,20 @@ def kernel_product(
     total, m = np.zeros_like(V), len(nystrom)
     columns = [np.ascontiguousarray(column, X.dtype) for column in V.T]
     weights = None if row_weights is None else row_weights.astype(X.dtype)
-    linear = len(V) > m
+    constant, linear = len(V) > m, len(V) > m + 1
     for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
         for j, column in enumerate(columns):
             u = K @ column[:m]
             if linear:
-                u += X[rows] @ column[m:-1] + column[-1]
+                u += X[rows] @ column[m:-1]
+            if constant:
+                u += column[-1]
             if weights is not None:
                 u *= weights[rows]
             total[:m, j] += u @ K
             if linear:
                 total[m:-1, j] += u @ X[rows]
+            if constant:
                 total[-1, j] += u.sum(dtype=np.float64)
     return total
 
@@ -122,8 +124,8 @@ def residual_moment(
         Encoded rows.
     targets : ndarray of float64, shape (n, k)
         Centred targets.
-    coefficients : ndarray of float64, shape (m, k) or (m + d + 1, k)
-        c, of F = K_xD or [K_xD, x, 1]. Their terms are large and cancel, so
+    coefficients : ndarray of float64, shape (m, k), (m + 1, k) or (m + d + 1, k)
+        c, of F = K_xD, [K_xD, 1] or [K_xD, x, 1]. Their terms are large and cancel, so
         predictions are summed in float64.
     row_weights : ndarray of shape (n,), optional
         Sample weights v.
@@ -136,11 +138,13 @@ def residual_moment(
     """
     moment, m = np.zeros_like(coefficients), len(nystrom)
     square = np.zeros(coefficients.shape[1])
-    linear = len(coefficients) > m
+    constant, linear = len(coefficients) > m, len(coefficients) > m + 1
     for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
         errors = targets[rows] - K.astype(np.float64) @ coefficients[:m]
         if linear:
-            errors -= X[rows].astype(np.float64) @ coefficients[m:-1] + coefficients[-1]
+            errors -= X[rows].astype(np.float64) @ coefficients[m:-1]
+        if constant:
+            errors -= coefficients[-1]
         weighted = errors if row_weights is None else errors * row_weights[rows, None]
         square += np.einsum("ij,ij->j", weighted, errors)
         for j, column in enumerate(weighted.astype(X.dtype).T):
@@ -148,6 +152,7 @@ def residual_moment(
             moment[:m, j] += u @ K
             if linear:
                 moment[m:-1, j] += u @ X[rows]
+            if constant:
                 moment[-1, j] += u.sum(dtype=np.float64)
     return moment, square
 

@@ -38,13 +38,14 @@ class FittedModel:
     dictionary : Dictionary
         The m rows that the model is made of.
     coefficients : ndarray of float64, shape (m, n_outputs)
-        c; a prediction is k_D(x)ᵀ c + [x, 1]ᵀ slopes + target_mean.
+        c; a prediction is k_D(x)ᵀ c + [x, 1]ᵀ slopes + target_mean, of [x, 1] as many of
+        the last columns as there are slopes.
     linear_coefficients : ndarray of float64, shape (n_features + 1, n_outputs)
         Ridge regression on the encoded columns and a constant, the baseline of
         ``evaluate``.
-    slopes : ndarray of float64, shape (n_features + 1, n_outputs) or (0, n_outputs)
-        The linear part beside the kernel, its constant last; no rows where the model
-        has none.
+    slopes : ndarray of float64, shape (n_features + 1, n_outputs), (1, ...) or (0, ...)
+        The linear part beside the kernel, its constant last; the constant alone, an
+        intercept; or none.
     column_range : ndarray of float64, shape (2, n_features)
         Smallest and largest value of each encoded column in the fit: beyond them
         the linear part stays what it is there.
@@ -208,13 +209,13 @@ class FittedModel:
 
     def _leverage(self, X: FloatArray, Z: FloatArray) -> Float64Array:
         """Return φᵀ A⁻¹ φ of rows and their features z."""
-        linear = self._linear_columns(X)[:, : len(self.slopes)]
-        whitened = self._posterior_solve.solve_rows(np.concatenate([Z, linear], axis=1))
+        features = np.concatenate([Z, self._linear_columns(X)], axis=1)
+        whitened = self._posterior_solve.solve_rows(features)
         return np.einsum("ij,ij->i", whitened, whitened)
 
     def _linear_columns(self, X: FloatArray) -> Float64Array:
-        """Return the columns of the linear part, within their range in the fit, and 1."""
-        return linear_columns(np.clip(X, *self.column_range), np.float64)
+        """Return the columns beside the kernel: those of X within their range in the fit, 1."""
+        return linear_columns(np.clip(X, *self.column_range), np.float64, len(self.slopes))
 
     @cached_property
     def _active(self) -> tuple[FloatArray, Float64Array]:

@@ -116,11 +116,22 @@ def residual_rounding(dtype: np.dtype[Any]) -> float:
     return 4 * float(np.finfo(dtype).eps)
 
 
-def linear_columns(X: FloatArray, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return the columns of X and a constant one, shape (n, d + 1).
+def linear_columns(
+    X: FloatArray, dtype: npt.DTypeLike, width: int | None = None
+) -> npt.NDArray[Any]:
+    """Return the columns of X and a constant one, or the last of these, shape (n, width).
 
-    The constant is the intercept where sample weights shift the mean of a column.
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    dtype : dtype
+        Of the result.
+    width : int, optional
+        0 for none, 1 for the constant, which is an intercept, d + 1 (the default) for all.
     """
+    if width is not None and width < 2:
+        return np.ones((len(X), width), dtype)
     columns = np.ones((len(X), X.shape[1] + 1), dtype)
     columns[:, :-1] = X
     return columns

@@ -2,7 +2,8 @@
 
 The normal equations of n rows are all that is needed: errors on the rows
 fitted, degrees of freedom and generalized cross-validation follow for any μ in
-O(m) operations, with or without some linear columns beside the m features.
+O(m) operations, with or without some linear columns beside the m features: the
+encoded columns and a constant, or the constant alone, which is an intercept.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from squeak_dist.linalg import solve_lower, symmetrize
 
 _MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
 _GRID = 55
-_LEAST_GAIN = 0.01  # of GCV: below it a linear part adds risk far from the data, not accuracy
+_LEAST_GAIN = 0.01  # of GCV: below it linear columns add risk far from the data, not accuracy
 
 
 @dataclass(frozen=True, eq=False)
 class Border:
-    """Linear columns beside the features of a path.
+    """Linear columns beside the features of a path, the constant last.
 
     Parameters
     ----------
@@ -92,9 +93,21 @@ class RidgePath:
         grid = np.log(largest) + np.linspace(np.log(_MU_FLOOR), 0, _GRID)
         return float(np.exp(_minimum(lambda log_mu: self.gcv(float(np.exp(log_mu))), grid)))
 
-    def without_border(self) -> RidgePath:
-        """Return the path of the features alone."""
-        return replace(self, border=None)
+    @property
+    def width(self) -> int:
+        """How many linear columns stand beside the features."""
+        return 0 if self.border is None else len(self.border.gram)
+
+    def narrowed(self, width: int) -> RidgePath:
+        """Return the path with the last ``width`` of its linear columns."""
+        if self.border is None or width == 0:
+            return replace(self, border=None)
+        kept = slice(self.width - width, None)
+        border = self.border
+        return replace(
+            self,
+            border=Border(border.cross[:, kept], border.gram[kept, kept], border.moment[kept]),
+        )
 
     def _sums(self, mu: float) -> tuple[Float64Array, float]:
         """Return Σ v (y − ŷ)² per output and df: θ = A⁻¹b explains bᵀθ + μ ‖θ‖²."""
@@ -116,7 +129,7 @@ class RidgePath:
 def choose_penalty(
     path: RidgePath, mu: float | None, linear_part: bool | None
 ) -> tuple[float, RidgePath]:
-    """Return μ, and the path with its linear columns or without.
+    """Return μ, and the path with those of its linear columns that stay.
 
     Parameters
     ----------
@@ -125,20 +138,29 @@ def choose_penalty(
     mu : float, optional
         Where it is given; by GCV otherwise.
     linear_part : bool, optional
-        Where it is decided; otherwise the columns stay if they lower GCV by 1 %.
+        All linear columns, or none. Otherwise the constant stays unless it raises GCV by
+        1 %, and all of them if they lower it by 1 % more.
+
+    Notes
+    -----
+    A constant hardly changes GCV: what it changes is what is said of rows far from all
+    others, where the kernel says nothing.
     """
-    alone = path.without_border()
 
     def penalty(of: RidgePath) -> float:
         return of.best_mu() if mu is None else mu
 
     if linear_part is not None:
-        chosen = path if linear_part else alone
+        chosen = path if linear_part else path.narrowed(0)
         return penalty(chosen), chosen
-    with_columns, without = penalty(path), penalty(alone)
-    if path.gcv(with_columns) < (1 - _LEAST_GAIN) * alone.gcv(without):
-        return with_columns, path
-    return without, alone
+    best = path.narrowed(0)
+    best_mu = penalty(best)
+    least = best.gcv(best_mu)
+    for wider, gain in ((path.narrowed(1), -_LEAST_GAIN), (path, _LEAST_GAIN)):
+        wider_mu = penalty(wider)
+        if (score := wider.gcv(wider_mu)) < (1 - gain) * least:
+            best, best_mu, least = wider, wider_mu, score
+    return best_mu, best
 
 
 def _slopes(

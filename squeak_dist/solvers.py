@@ -47,7 +47,7 @@ class NormalEquations:
 
 @dataclass(frozen=True, eq=False)
 class JointEquations:
-    """Normal equations of the features [z(x), x]: the kernel part, and a linear one beside it.
+    """Normal equations of the features [z(x), x, 1]: the kernel part, a linear one beside it.
 
     A column x that the kernel part spans would be left with rounding alone, so each
     column has a ridge of 1e-5 of its own square beside μ.
@@ -70,17 +70,17 @@ class JointEquations:
     lower: Float64Array
     upper: Float64Array
 
-    def assembled(self, *, linear: bool) -> NormalEquations:
-        """Return the normal equations of [z, x], or of z alone."""
-        if not linear:
+    def assembled(self, width: int) -> NormalEquations:
+        """Return the normal equations of z and the last ``width`` of the linear columns."""
+        if width == 0:
             return self.kernel
-        m, d = self.cross.shape
-        gram = np.empty((m + d, m + d))
+        m, kept = len(self.cross), slice(self.cross.shape[1] - width, None)
+        gram = np.empty((m + width, m + width))
         gram[:m, :m] = self.kernel.gram
-        gram[m:, :m] = self.cross.T
-        gram[:m, m:] = self.cross
-        gram[m:, m:] = self._linear_gram()
-        moment = np.concatenate([self.kernel.moment, self.linear.moment])
+        gram[m:, :m] = self.cross[:, kept].T
+        gram[:m, m:] = self.cross[:, kept]
+        gram[m:, m:] = self._linear_gram()[kept, kept]
+        moment = np.concatenate([self.kernel.moment, self.linear.moment[kept]])
         return NormalEquations(gram, moment, self.kernel.target_square, self.kernel.rows)
 
     def path(self) -> RidgePath:

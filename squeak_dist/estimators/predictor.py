@@ -156,12 +156,12 @@ class SqueakPredictor(SqueakEstimator, ABC):
         """Coefficients of the encoded columns beside the kernel; zeros without a linear part."""
         model = self._fitted()
         shape = (model.encoding.n_features, len(model.target_names))
-        slopes = model.slopes[:-1] if len(model.slopes) else np.zeros(shape)
+        slopes = model.slopes[:-1] if len(model.slopes) > 1 else np.zeros(shape)
         return slopes[:, 0] if model.single_output else slopes
 
     @property
     def intercept_(self) -> Any:
-        """What is added to both: the mean of the training target, and the linear constant."""
+        """What is added to both: the mean of the training target, and the constant beside it."""
         model = self._fitted()
         added = model.target_mean + (model.slopes[-1] if len(model.slopes) else 0.0)
         return float(added[0]) if model.single_output else added

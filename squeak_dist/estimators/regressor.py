@@ -87,9 +87,11 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
     approximation : {"projected", "regularized"}, default "projected"
         Regression in the span of the dictionary, or the paper's regularized map.
     linear_part : bool or "auto", default "auto"
-        Whether the encoded columns stand beside the kernel, under the same
-        penalty: f(x) = k_D(x)ᵀ c + xᵀ b. Beyond the range of a column in the fit its
-        term stays constant. ``"auto"``: where it lowers the GCV score by 1 %.
+        Whether the encoded columns and a constant stand beside the kernel, under the
+        same penalty: f(x) = k_D(x)ᵀ c + xᵀ b + a. Beyond the range of a column in the
+        fit its term stays constant. ``"auto"``: the constant, an intercept, unless it
+        raises the GCV score by 1 %, and the columns where they lower it by 1 %. False:
+        the kernel alone about the mean of the target, as scikit-learn's KernelRidge.
     fan_in : int, default 2
         Dictionaries per merge, at least 2.
     missing : {"raise", "impute", "drop"}, default "raise"

@@ -205,7 +205,7 @@ def _solve_report(learned: Learned, solution: Solution) -> dict[str, Any]:
     return {
         "task": "regression",
         "mu": solution.mu,
-        "linear_part": len(solution.slopes) > 0,
+        "linear_part": len(solution.slopes) > 1,
         "solver": "cg" if solution.residuals else "direct",
         "cg_residuals": list(solution.residuals),
         "cg_seconds": list(solution.seconds),

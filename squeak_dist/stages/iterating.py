@@ -87,7 +87,7 @@ class CGSums:
 
 @dataclass(frozen=True, eq=False)
 class CGSystem:
-    """The system A θ = b and its preconditioner; p = m, or m + d + 1 with a linear part.
+    """The system A θ = b and its preconditioner; p = m, m + 1 or m + d + 1 (a linear part).
 
     Parameters
     ----------
@@ -357,17 +357,16 @@ def _system(
 ) -> CGSystem:
     with single_blas_thread():
         mu, path = choose_penalty(sums.sample.path(), penalty.mu, penalty.linear_part)
-        linear = path.border is not None
         weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
         points = dictionary.points
         blank = np.zeros((len(points), sums.moment.shape[1]))
         selected = joint_equations(nystrom, points, blank, weights)
-        balanced = add_joint_equations(sums.balanced, selected).assembled(linear=linear)
-        moment = [sums.moment, sums.linear.moment] if linear else [sums.moment]
+        balanced = add_joint_equations(sums.balanced, selected).assembled(path.width)
+        kept = slice(len(sums.linear.moment) - path.width, None)
         penalties = np.full((len(balanced.gram), 1), mu)
-        penalties[len(nystrom) :, 0] += collinearity_ridge(sums.linear) if linear else 0.0
+        penalties[len(nystrom) :, 0] += collinearity_ridge(sums.linear)[kept]
         return CGSystem(
-            b=nystrom.features_of(np.concatenate(moment)),
+            b=nystrom.features_of(np.concatenate([sums.moment, sums.linear.moment[kept]])),
             mu=mu,
             penalties=penalties,
             factor=preconditioner(balanced.gram, mu),

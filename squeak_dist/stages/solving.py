@@ -52,8 +52,8 @@ class Solution:
     ----------
     coefficients : ndarray of float64, shape (m, k)
         c.
-    slopes : ndarray of float64, shape (d + 1, k) or (0, k)
-        Of the linear part beside the kernel, where there is one; its constant last.
+    slopes : ndarray of float64, shape (d + 1, k), (1, k) or (0, k)
+        Of the linear part beside the kernel, its constant last; the constant alone; none.
     column_range : ndarray of float64, shape (2, d)
         Smallest and largest values of the encoded columns.
     baseline : ndarray of float64, shape (d + 1, k)
@@ -209,7 +209,7 @@ def solution_of(
     with single_blas_thread():
         mu, path = choose_penalty(joint.path(), penalty.mu, penalty.linear_part)
         baseline_mu = mu_by_gcv(joint.linear)
-        equations = joint.assembled(linear=path.border is not None)
+        equations = joint.assembled(path.width)
         factor = ridge_factor(equations, mu)
         freedom = degrees_of_freedom(factor, mu)
         theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))

@@ -319,7 +319,7 @@ def solution_report(stream: Stream, solution: Solution) -> dict[str, Any]:
         "seconds": {},
         "peak_worker_bytes": solution.peak_bytes,
         "mu": solution.mu,
-        "linear_part": len(solution.slopes) > 0,
+        "linear_part": len(solution.slopes) > 1,
         "effective_dimension": solution.effective_dimension,
         "degrees_of_freedom": solution.freedom,
         "noise_std": np.sqrt(solution.noise_variance).tolist(),

@@ -11,8 +11,9 @@ checksum among the root attributes, and the attribute ``complete`` is written la
 ``dictionary/multiplicities``         (m,) int64: Q
 ``dictionary/row_weights``            (m,) float64: sample weights
 ``coefficients``                      (m, n_outputs) float64: c
-``slopes``                            (n_features + 1, n_outputs) float64: the linear part
-                                      beside the kernel, its constant last; or no rows
+``slopes``                            (w, n_outputs) float64: the linear part beside the
+                                      kernel, its constant last, w = n_features + 1; the
+                                      constant alone, w = 1; or none, w = 0
 ``column_range``                      (2, n_features) float64: range of each encoded column
 ``linear_coefficients``               (n_features + 1, n_outputs) float64: the baseline
 ``noise_variance``                    (n_outputs,) float64: σ²
@@ -35,7 +36,7 @@ have no arrays but the dictionary and the encoding, and ``components``, which ha
 ====================================  ====================================================
 
 A prediction is k(x, points) @ coefficients + [clip(x), 1] @ slopes + target_mean for an encoded
-row x, clip to the column range. The encoded value of a number is (value − center) · scale, with
+row x, clip to the column range; of [clip(x), 1] the last w columns. The encoded value of a number is (value − center) · scale, with
 ``encoding/center`` and ``encoding/scale``, one per column of the user. The checksum
 of an array is the SHA-256 of :func:`array_checksum`; that of the attributes, under the name
 ``attributes``, is over the JSON, with sorted keys and without spaces, of all of them but

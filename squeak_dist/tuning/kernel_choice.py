@@ -132,13 +132,12 @@ def leave_one_out(
         nystrom = projected_map(kernel, X[:centres][distinct_rows(X[:centres])])
         joint = joint_equations(nystrom, X, targets, rows.weights)
         mu, path = choose_penalty(joint.path(), None, linear_part)
-        equations = joint.assembled(linear=path.border is not None)
+        equations = joint.assembled(path.width)
         factor = ridge_factor(equations, mu)
     except (NumericalError, np.linalg.LinAlgError):
         return None
-    features = nystrom.transform(X).astype(np.float64)
-    if path.border is not None:
-        features = np.concatenate([features, linear_columns(X, np.float64)], axis=1)
+    beside = linear_columns(X, np.float64, path.width)
+    features = np.concatenate([nystrom.transform(X).astype(np.float64), beside], axis=1)
     theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))
     leverage = np.square(solve_lower(factor, features.T)).sum(axis=0)
     left_out = left_out_scores(features @ theta, targets, v * leverage)
