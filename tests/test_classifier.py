@@ -678,7 +678,7 @@ def test_the_plain_executor_gives_the_same_bits():
         PlainExecutor(),
         dask.compute(*source.tables, scheduler="sync"),
         source.schema,
-        FitParameters(max_dictionary=100),
+        FitParameters(max_dictionary=100, classifies=True),
         target_names=source.target_names,
         single_output=source.single_output,
         classes=classes,
