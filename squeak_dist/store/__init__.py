@@ -36,7 +36,8 @@ have no arrays but the dictionary and the encoding, and ``components``, which ha
 ====================================  ====================================================
 
 A prediction is k(x, points) @ coefficients + [clip(x), 1] @ slopes + target_mean for an encoded
-row x, clip to the column range; of [clip(x), 1] the last w columns. The encoded value of a number is (value − center) · scale, with
+row x, clip to the column range; of [clip(x), 1] the last w columns. The encoded value of a
+number is (value − center) · scale, with
 ``encoding/center`` and ``encoding/scale``, one per column of the user. The checksum
 of an array is the SHA-256 of :func:`array_checksum`; that of the attributes, under the name
 ``attributes``, is over the JSON, with sorted keys and without spaces, of all of them but

@@ -61,7 +61,7 @@ def reference(table):
         PlainExecutor(),
         dask.compute(*source.tables, scheduler="sync"),
         source.schema,
-        FitParameters(**SETTINGS),
+        FitParameters(**SETTINGS, classifies=True),
         target_names=source.target_names,
         single_output=source.single_output,
         classes=classes,
