@@ -32,13 +32,16 @@ class Border:
     cross : ndarray of float64, shape (m, d)
         Vᵀ Σ v z xᵀ, in the eigenvectors' coordinates.
     gram : ndarray of float64, shape (d, d)
-        Σ v x xᵀ.
+        Σ v x xᵀ, and the ridge on its diagonal.
+    ridge : ndarray of float64, shape (d,)
+        What the columns have beside μ.
     moment : ndarray of float64, shape (d, k)
         Σ v x yᵀ.
     """
 
     cross: Float64Array
     gram: Float64Array
+    ridge: Float64Array
     moment: Float64Array
 
 
@@ -106,11 +109,16 @@ class RidgePath:
         border = self.border
         return replace(
             self,
-            border=Border(border.cross[:, kept], border.gram[kept, kept], border.moment[kept]),
+            border=Border(
+                border.cross[:, kept],
+                border.gram[kept, kept],
+                border.ridge[kept],
+                border.moment[kept],
+            ),
         )
 
     def _sums(self, mu: float) -> tuple[Float64Array, float]:
-        """Return Σ v (y − ŷ)² per output and df: θ = A⁻¹b explains bᵀθ + μ ‖θ‖²."""
+        """Return Σ v (y − ŷ)² per output and df: θ = A⁻¹b explains bᵀθ + θᵀMθ, M the penalty."""
         shrunk = 1 / (self.values + mu)
         theta = shrunk[:, None] * self.moment
         slopes, freedom = np.zeros((0, theta.shape[1])), float(np.sum(self.values * shrunk))
@@ -120,6 +128,7 @@ class RidgePath:
             theta = theta - shrunk[:, None] * (self.border.cross @ slopes)
             explained = np.einsum("ij,ij->j", self.moment, theta)
             explained += np.einsum("ij,ij->j", self.border.moment, slopes)
+            explained += np.einsum("i,ij,ij->j", self.border.ridge, slopes, slopes)
             freedom += added
         norm = np.einsum("ij,ij->j", theta, theta) + np.einsum("ij,ij->j", slopes, slopes)
         square = self.target_square - explained - mu * norm

@@ -87,7 +87,8 @@ class JointEquations:
         """Return the ridge path of [z, x]; cost about 9 m³."""
         kernel = self.kernel
         path, vectors = ridge_path(kernel.gram, kernel.moment, kernel.target_square, kernel.rows)
-        border = Border(vectors.T @ self.cross, self._linear_gram(), self.linear.moment)
+        ridge = collinearity_ridge(self.linear)
+        border = Border(vectors.T @ self.cross, self._linear_gram(), ridge, self.linear.moment)
         return replace(path, border=border)
 
     def _linear_gram(self) -> Float64Array:

@@ -569,7 +569,7 @@ def test_dual_weights_are_the_inverse_of_the_kernel_matrix(
     options = {"sample_weight": "w"} if weighted else {}
     model = fit(
         collection, target="y", features=FEATURES, approximation="regularized", mu=0.5,
-        gamma=1.0, dtype="float64", **options,
+        gamma=1.0, dtype="float64", linear_part=False, **options,
     )  # fmt: skip
     monkeypatch.setattr(predictions, "_DUAL_CHUNK_ROWS", chunk_rows)
     model.save_dual_weights(tmp_path / "dual.zarr", collection, **options)

@@ -36,7 +36,7 @@ def test_the_path_is_that_of_the_dense_equations(width):
         np.testing.assert_allclose(A - mu * np.eye(len(A)), F.T * v @ F, rtol=1e-4, atol=1e-8)
         theta = np.linalg.solve(A, equations.moment)
         left = v @ (y - y.mean() - F @ theta[:, 0]) ** 2
-        assert path.train_square(mu)[0] == pytest.approx(left, rel=1e-3)
+        assert path.train_square(mu)[0] == pytest.approx(left, rel=1e-6)
         freedom = np.trace(np.linalg.solve(A, A - mu * np.eye(len(A))))
         assert path.freedom(mu) == pytest.approx(freedom, rel=1e-6)
         assert ridge_factor(equations, mu) @ ridge_factor(equations, mu).T == pytest.approx(A)

@@ -141,14 +141,14 @@ def test_a_kernel_object_and_its_name_are_the_same_model():
 # --- intercept, offsets, scales ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", ["direct", "cg"])
-def test_a_shifted_target_shifts_the_predictions(solver):
+@pytest.mark.parametrize(("solver", "atol"), [("direct", 1e-9), ("cg", 1e-3)])
+def test_a_shifted_target_shifts_the_predictions(solver, atol):
     X, y = made(1200)
     settings = {"mu": 0.01, "max_dictionary": 150, "solver": solver}
     plain, shifted = plain_fit(X, y, **settings), plain_fit(X, y + 1e3, **settings)
     assert shifted.target_mean[0] == pytest.approx(y.mean() + 1e3)
     difference = predict(shifted, X) - predict(plain, X)
-    np.testing.assert_allclose(difference, 1e3, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(difference, 1e3, rtol=0, atol=atol)
 
 
 def test_mu_does_not_depend_on_a_shift_of_the_target():

@@ -24,6 +24,7 @@ from squeak_dist.solvers import (
     JointEquations,
     NormalEquations,
     add_joint_equations,
+    collinearity_ridge,
     joint_equations,
     mu_by_gcv,
     ridge_factor,
@@ -214,6 +215,8 @@ def solution_of(
         freedom = degrees_of_freedom(factor, mu)
         theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))
         square = train_square(equations, theta)
+        ridge = collinearity_ridge(joint.linear)[len(joint.linear.gram) - path.width :]
+        square = np.maximum(square - np.einsum("i,ij,ij->j", ridge, theta[m:], theta[m:]), 0)
         return Solution(
             coefficients=on_dictionary(nystrom.coefficients(theta[:m]), dictionary),
             slopes=theta[m:],
