@@ -142,7 +142,8 @@ def test_the_linear_part_is_there_where_it_helps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 10))
     line = X @ rng.normal(size=10)
-    linear = SqueakRegressor(max_dictionary=100).fit(X, line + 0.1 * rng.normal(size=2000))
+    noisy = line + 0.1 * rng.normal(size=2000)
+    linear = SqueakRegressor(max_dictionary=100, length_scale="median").fit(X, noisy)
     assert linear.report_["linear_part"] is True
     assert linear.evaluate(X, line).model.r2[0] > 0.995
     wave = np.sin(3 * X[:, 0])
