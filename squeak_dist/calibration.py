@@ -13,7 +13,7 @@ from squeak_dist._typing import Float64Array
 # Below this share the logarithm of a score is cut off: regression on ±1 leaves [−1, 1].
 SHARE_FLOOR = 0.03
 _LEAST_SLOPE = 1e-2  # above 0, so that no two scores share a probability
-_LEAST_REMAINDER = 1e-3  # of 1 − h
+LEAST_REMAINDER = 1e-3  # of 1 − h
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def left_out_scores(
     -----
     Exact for ridge regression with fixed features φ and mean.
     """
-    remainder = np.maximum(1 - leverages, _LEAST_REMAINDER)
+    remainder = np.maximum(1 - leverages, LEAST_REMAINDER)
     return indicators - (indicators - scores) / remainder[:, None]
 
 

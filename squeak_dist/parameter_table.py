@@ -149,7 +149,7 @@ _TABLE = (
         choices=("projected", "regularized"),
     ),
     Parameter(
-        "linear_part", "auto", "The columns themselves beside the kernel.",
+        "linear_part", "auto", "An intercept, or all columns, beside the kernel.",
         choices=("auto", True, False),
     ),
     Parameter("fan_in", 2, "Dictionaries per merge.", number=int, at_least=2),

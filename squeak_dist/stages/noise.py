@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from squeak_dist._typing import Float64Array
+from squeak_dist.calibration import LEAST_REMAINDER
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.model import FittedModel
 
 _ROWS = 512
-_LEAST_REMAINDER = 1e-3  # of 1 − v h
 
 
 def with_noise_of_fit(model: FittedModel) -> FittedModel:
@@ -87,7 +87,7 @@ def noise_share(
     v e² / (1 − v h) / (1 + (1 − v h) v r/μ); over the mean of v e² / (1 − v h), the same for
     r = 0, it is a share that hardly depends on which rows are in the sample.
     """
-    remainder = np.maximum(1 - leverages, _LEAST_REMAINDER)
+    remainder = np.maximum(1 - leverages, LEAST_REMAINDER)
     squares = (weights / remainder)[:, None] * errors**2
     total = squares.sum(axis=0)
     noise = (squares / (1 + remainder * novelty)[:, None]).sum(axis=0)
