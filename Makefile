@@ -94,7 +94,7 @@ bench-accuracy: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accuracy.py $(DATA) --out docs/accuracy-tables
 
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/bench.py $(QUICK)
+	$(BIN)/python benchmarks/bench.py $(QUICK) $(if $(DATA),--data $(DATA))
 
 bench-table1: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/table1.py $(DATA) $(QUICK)

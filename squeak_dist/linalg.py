@@ -342,5 +342,21 @@ def spectral_norm(A: Float64Array) -> float:
 
 
 def symmetrize(gram: Float64Array) -> Float64Array:
-    """Return the full symmetric matrix of a lower triangle."""
-    return np.tril(gram) + np.tril(gram, -1).T
+    """Return the full symmetric matrix of a lower triangle, in C order.
+
+    Parameters
+    ----------
+    gram : ndarray of float64, shape (m, m)
+        Only the lower triangle is read. Copied in square tiles, which stay in the cache while
+        they are transposed.
+    """
+    full = gram.copy(order="K")
+    above = np.triu(np.ones((_PANEL, _PANEL), bool), 1)
+    for start in range(0, len(full), _PANEL):
+        stop = min(start + _PANEL, len(full))
+        for left in range(stop, len(full), _PANEL):
+            tile = slice(left, left + _PANEL)
+            full[start:stop, tile] = full[tile, start:stop].T
+        corner, size = full[start:stop, start:stop], stop - start
+        np.copyto(corner, corner.T.copy(), where=above[:size, :size])
+    return full if full.flags.c_contiguous else full.T

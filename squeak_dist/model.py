@@ -24,7 +24,7 @@ from squeak_dist.nystrom import (
     solution_map,
 )
 
-_BLOCK_ENTRIES = 1 << 22  # kernel entries at once in a prediction: 16 MiB of float32
+_BLOCK_ENTRIES = 1 << 19  # kernel entries at once in a prediction: 2 MiB of float32, as L2 holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ class FittedModel:
 
         Notes
         -----
-        Cost: n m kernel entries; memory: one block of 2²² entries.
+        Cost: n m kernel entries; memory: one block of 2¹⁹ entries.
         """
         points, coefficients = self._active
         predictions = np.empty((len(X), coefficients.shape[1]))

@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.errors import NumericalError
-from squeak_dist.linalg import solve_lower, symmetrize
+from squeak_dist.linalg import symmetrize, triangular_inverse
 
 _MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
 _GRID = 55
@@ -186,7 +186,7 @@ def _slopes(
     schur = border.gram - border.cross.T @ weighted
     schur[np.diag_indices_from(schur)] += mu
     factor = np.asarray(np.linalg.cholesky(schur), np.float64)
-    half = solve_lower(factor, np.eye(len(schur)))
+    half = triangular_inverse(factor)
     slopes = half.T @ (half @ (border.moment - border.cross.T @ theta))
     spread = weighted @ half.T
     added = len(schur) - mu * float(np.sum(half**2) + np.sum(spread**2))
