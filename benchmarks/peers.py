@@ -9,7 +9,8 @@ threads, each in its own process. squeak_dist has an RBF kernel of the median di
 Nystroem and, where it can be imported, FALKON get its kernel, its μ and as many centres; then its
 defaults, and boosted trees for orientation. What would not fit into memory is left out. Prints
 markdown; seconds are of one run each, comparable within their table. FALKON is no dependency:
-install it beside (it builds on torch; `pip install torch`, then falkon from its releases).
+`pip install torch`, and in a clone of FalkonML/falkon `FORCE_ONLY_CPU=1 pip install
+--no-build-isolation .`, which takes some minutes of a C++ compiler.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def falkon_fit(ours: Fitted, data: Split) -> Fitted:
     model = falkon.Falkon(
         falkon.kernels.GaussianKernel(ours.length_scale),
         penalty=ours.mu / len(y), M=ours.centres, maxiter=FALKON_ITERATIONS, seed=0,
-        options=falkon.FalkonOptions(use_cpu=True),
+        # Its default, KeOps, takes four times as long on a CPU.
+        options=falkon.FalkonOptions(use_cpu=True, keops_active="no"),
     )  # fmt: skip
     began = time.perf_counter()
     model.fit(X, y[:, None])
