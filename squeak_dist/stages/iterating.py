@@ -361,7 +361,10 @@ def _system(
         points = dictionary.points
         blank = np.zeros((len(points), sums.moment.shape[1]))
         selected = joint_equations(nystrom, points, blank, weights)
-        balanced = add_joint_equations(sums.balanced, selected).assembled(path.width)
+        joint = add_joint_equations(sums.balanced, selected)
+        balanced = joint.assembled(path.width)
+        # Of the kernel alone, as on the sample: linear columns are rounded no further.
+        norm = spectral_norm(symmetrize(joint.kernel.gram))
         kept = slice(len(sums.linear.moment) - path.width, None)
         penalties = np.full((len(balanced.gram), 1), mu)
         penalties[len(nystrom) :, 0] += collinearity_ridge(sums.linear)[kept]
@@ -372,7 +375,7 @@ def _system(
             factor=preconditioner(balanced.gram, mu),
             linear=sums.linear,
             column_range=sums.column_range,
-            resolvable=resolvable(spectral_norm(symmetrize(balanced.gram)), mu, points.dtype),
+            resolvable=resolvable(norm, mu, points.dtype),
             tolerance=_tolerance(_unexplained(path.train_square(mu), path.target_square)),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
