@@ -23,6 +23,7 @@ PARTS = {
               ["--rows", "100000", "1000000", "--centres", "1000", "2500"],
               ["--rows", "20000", "--centres", "300"]),
     "floor": ("Beside the floor", [], ["--quick"]),
+    "blocks": ("Kernel blocks", [], ["--quick"]),
     "hotspots": ("Where the time goes", [], ["--quick"]),
     "growth": ("Growth with n, d and m", [], ["--quick"]),
     "scaling": ("From one worker process to two", [], ["--quick"]),
@@ -30,7 +31,7 @@ PARTS = {
     "throughput": ("Predictions", [], ["--quick"]),
     "graph": ("Graphs and the scheduler", [], ["--quick"]),
 }  # fmt: skip
-OWN_CSV = {"floor", "hotspots", "growth", "scaling", "merging", "throughput"}
+OWN_CSV = {"blocks", "floor", "hotspots", "growth", "scaling", "merging", "throughput"}
 
 
 def section(name: str, quick: bool, folder: Path, data: Path | None) -> str:

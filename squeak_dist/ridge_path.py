@@ -19,7 +19,8 @@ from squeak_dist.errors import NumericalError
 from squeak_dist.linalg import symmetrize, triangular_inverse
 
 _MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
-_GRID = 55
+_GRID = 28  # three a decade: a minimum of GCV is wider
+_PRECISION = 1e-3  # of log μ, which changes no prediction
 _LEAST_GAIN = 0.01  # of GCV: below it linear columns add risk far from the data, not accuracy
 
 
@@ -203,7 +204,12 @@ def _minimum(score: Callable[[float], float], grid: Float64Array) -> float:
         return float(grid[-1])
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     with np.errstate(invalid="ignore"):  # scores may be infinite
-        refined = minimize_scalar(score, bounds=(float(low), float(high)), method="bounded")
+        refined = minimize_scalar(
+            score,
+            bounds=(float(low), float(high)),
+            method="bounded",
+            options={"xatol": _PRECISION},
+        )
     return float(refined.x if refined.fun <= scores[best] else grid[best])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -124,7 +124,8 @@ def normal_equations(
     Cost: n m kernel entries and 3 n m² / 2 multiply-adds. Memory: m² float64
     and one block of features.
     """
-    return _accumulate(nystrom.blocks(X), len(nystrom), targets, row_weights, start)
+    blocks = nystrom.blocks(X)
+    return _accumulate(blocks, len(nystrom), targets, [row_weights], [start])[0]
 
 
 def linear_equations(
@@ -138,37 +139,54 @@ def linear_equations(
     Parameters are those of :func:`normal_equations`; the features are
     :func:`linear_columns`, summed in float64.
     """
-    blocks = (
-        (rows, linear_columns(X[rows], np.float64))
-        for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS)
-    )
-    return _accumulate(blocks, X.shape[1] + 1, targets, row_weights, start)
+    blocks = _linear_blocks(X)
+    return _accumulate(blocks, X.shape[1] + 1, targets, [row_weights], [start])[0]
+
+
+def _linear_blocks(X: FloatArray) -> Iterator[tuple[slice, Float64Array]]:
+    for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS):
+        yield rows, linear_columns(X[rows], np.float64)
 
 
 def _accumulate(
     blocks: Iterable[tuple[slice, FloatArray]],
     n_features: int,
     targets: Float64Array,
-    row_weights: Float64Array | None,
-    start: NormalEquations | None,
-) -> NormalEquations:
-    """Sum over blocks of features, which may be overwritten."""
-    k = targets.shape[1]
-    gram = np.zeros((n_features, n_features)) if start is None else start.gram.copy()
-    moment = np.zeros((n_features, k)) if start is None else start.moment.copy()
-    weights = np.ones(len(targets)) if row_weights is None else row_weights
-    roots = np.sqrt(weights)
+    weightings: Sequence[Float64Array | None],
+    starts: Sequence[NormalEquations | None],
+) -> list[NormalEquations]:
+    """Sum over blocks of features, which may be overwritten, with each of several weights."""
+    blank = NormalEquations(
+        np.zeros((n_features, n_features)),
+        np.zeros((n_features, targets.shape[1])),
+        np.zeros(targets.shape[1]),
+        0,
+    )
+    sums = [add_normal_equations(blank if start is None else start) for start in starts]
     for rows, Z in blocks:
-        if row_weights is not None:
-            Z *= roots[rows, None].astype(Z.dtype)
-        weighted = roots[rows, None] * targets[rows]
-        moment += Z.T @ weighted.astype(Z.dtype)
-        add_gram(Z, gram)
-    square = np.einsum("i,ij->j", weights, targets**2)
-    count = int(np.count_nonzero(weights))
-    if start is None:
-        return NormalEquations(gram, moment, square, count)
-    return NormalEquations(gram, moment, start.target_square + square, start.rows + count)
+        for place, (weights, total) in enumerate(zip(weightings, sums, strict=True)):
+            weighted, own = targets[rows], Z
+            if weights is not None:
+                roots = np.sqrt(weights[rows])[:, None]
+                weighted = roots * weighted
+                last = place == len(sums) - 1
+                own = np.multiply(Z, roots.astype(Z.dtype), out=Z if last else None)
+            total.moment[...] += own.T @ weighted.astype(Z.dtype)
+            add_gram(own, total.gram)
+    return [
+        _with_targets(total, targets, weights)
+        for total, weights in zip(sums, weightings, strict=True)
+    ]
+
+
+def _with_targets(
+    sums: NormalEquations, targets: Float64Array, weights: Float64Array | None
+) -> NormalEquations:
+    """Count the targets of the rows whose features were added."""
+    v = np.ones(len(targets)) if weights is None else weights
+    square = np.einsum("i,ij->j", v, targets**2)
+    rows = int(np.count_nonzero(v))
+    return replace(sums, target_square=sums.target_square + square, rows=sums.rows + rows)
 
 
 def add_normal_equations(*parts: NormalEquations) -> NormalEquations:
@@ -194,18 +212,64 @@ def joint_equations(
     Parameters are those of :func:`normal_equations`; so is the cost, the linear
     part included while d is small beside m.
     """
-    sums = None if start is None else _with_columns_as_targets(start)
+    return joint_equations_by(nystrom, X, targets, [row_weights], [start])[0]
+
+
+def joint_equations_by(
+    nystrom: NystromMap,
+    X: FloatArray,
+    targets: Float64Array,
+    weightings: Sequence[Float64Array | None],
+    starts: Sequence[JointEquations | None] | None = None,
+) -> list[JointEquations]:
+    """Return :func:`joint_equations` for several weights of the same rows.
+
+    Parameters
+    ----------
+    nystrom, X, targets
+        As in :func:`joint_equations`.
+    weightings : sequence of ndarray of shape (n,), or None
+        Sample weights v ≥ 0.
+    starts : sequence of JointEquations, or None
+        The sums so far, one for each of the weights.
+
+    Notes
+    -----
+    The features are computed once: each further weighting costs n m² / 2 multiply-adds.
+    """
+    starts = [None] * len(weightings) if starts is None else starts
+    sums = [None if start is None else _with_columns_as_targets(start) for start in starts]
     for rows in row_slices(len(X), _JOINT_ROWS) if len(X) else [slice(0, 0)]:
         # Σ v z xᵀ is the moment that the columns of x would have as targets.
         both = np.concatenate([targets[rows], linear_columns(X[rows], X.dtype)], axis=1)
-        weights = None if row_weights is None else row_weights[rows]
-        sums = normal_equations(nystrom, X[rows], both, weights, sums)
+        weights = [None if v is None else v[rows] for v in weightings]
+        sums = list(_accumulate(nystrom.blocks(X[rows]), len(nystrom), both, weights, sums))
+    linear = _accumulate(
+        _linear_blocks(X),
+        X.shape[1] + 1,
+        targets,
+        weightings,
+        [None if start is None else start.linear for start in starts],
+    )
+    limits = column_range(X)
+    return [
+        _joint(total, straight, targets.shape[1], limits, start)
+        for total, straight, start in zip(sums, linear, starts, strict=True)
+    ]
+
+
+def _joint(
+    sums: NormalEquations | None,
+    linear: NormalEquations,
+    k: int,
+    limits: tuple[Float64Array, Float64Array],
+    start: JointEquations | None,
+) -> JointEquations:
+    """Put the sums together: the first k columns of the moment are those of the targets."""
     assert sums is not None
-    linear = linear_equations(X, targets, row_weights, None if start is None else start.linear)
-    lower, upper = column_range(X)
+    lower, upper = limits
     if start is not None:
         lower, upper = np.minimum(lower, start.lower), np.maximum(upper, start.upper)
-    k = targets.shape[1]
     # Copies: a view and what is unpickled of it give BLAS other strides, and so other bits.
     moment, cross = sums.moment[:, :k].copy(), sums.moment[:, k:].copy()
     kernel = NormalEquations(sums.gram, moment, sums.target_square[:k].copy(), sums.rows)

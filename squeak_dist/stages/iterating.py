@@ -36,6 +36,7 @@ from squeak_dist.solvers import (
     collinearity_ridge,
     column_range,
     joint_equations,
+    joint_equations_by,
     linear_equations,
     mu_by_gcv,
     solve_direct,
@@ -329,13 +330,15 @@ def _table_sums(
 ) -> CGSums:
     X, targets, weights = table.X[sampled], table.targets[sampled], table.weights
     v = np.ones(len(sampled)) if weights is None else weights[sampled]
-    balanced = v * sampled_row_weights(regularized.residual(X), v, rate, dictionary, epsilon)
+    balance = sampled_row_weights(regularized.residual(X), v, rate, dictionary, epsilon)
+    weightings = [None if weights is None else v, v * balance]
+    sample, balanced = joint_equations_by(nystrom, X, targets, weightings)
     return CGSums(
         moment=kernel_moment(nystrom, table.X, table.targets, weights),
         linear=linear_equations(table.X, table.targets, weights),
         column_range=np.array(column_range(table.X)),
-        sample=joint_equations(nystrom, X, targets, v),
-        balanced=joint_equations(nystrom, X, targets, balanced),
+        sample=sample,
+        balanced=balanced,
         peak_bytes=peak_memory(),
     )
 
