@@ -27,7 +27,7 @@ from squeak_dist.linalg import (
 )
 from squeak_dist.nystrom import NystromMap
 
-_BLUR = 5.0  # times μ: more rounding than that is too much
+_CLEAR = 1.5  # times the rounding of products: the smallest eigenvalue that is told from it
 
 
 def kernel_product(
@@ -201,20 +201,21 @@ def preconditioner(gram: Float64Array, mu: float) -> Float64Array:
     return cholesky_jittered(A, 1e-13)
 
 
-def resolvable(norm: float, mu: float, dtype: npt.DTypeLike) -> bool:
+def resolvable(norm: float, least: float, dtype: npt.DTypeLike) -> bool:
     """Say whether products with A tell its smallest eigenvalues from rounding.
 
     Parameters
     ----------
     norm : float
         ‖A‖₂, or an estimate.
-    mu : float
-        Its smallest eigenvalue μ.
+    least : float
+        Its smallest eigenvalue, or an estimate: μ at least.
     dtype : dtype
-        In which kernel entries are computed. Iterations do not converge where its
-        precision, times ‖A‖₂, is far above μ: they did at 1.4 μ, and not at 27 μ.
+        In which kernel entries are computed, of precision ε. Iterations converged as they
+        do in float64 while ε ‖A‖₂ was below the smallest eigenvalue, three times as slowly at
+        as much, and not above.
     """
-    return float(np.finfo(dtype).eps) * norm < _BLUR * mu
+    return _CLEAR * float(np.finfo(dtype).eps) * norm < least
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from squeak_dist.conjugate_gradients import (
     step_cg,
 )
 from squeak_dist.kernels import RBF, Matern, kernel_block
-from squeak_dist.linalg import solve_lower, spectral_norm
+from squeak_dist.linalg import cholesky, least_eigenvalue, solve_lower, spectral_norm
 from squeak_dist.nystrom import projected_map, regularized_map
 from squeak_dist.solvers import normal_equations, solve_direct
 from squeak_dist.squeak import SqueakParameters, finish, squeak
@@ -173,3 +173,11 @@ def test_the_spectral_norm():
     Z = np.random.default_rng(0).uniform(size=(300, 20))  # of positive entries, as a kernel's
     assert spectral_norm(Z.T @ Z) == pytest.approx(np.linalg.norm(Z, 2) ** 2, rel=1e-6)
     assert spectral_norm(np.zeros((3, 3))) == 0
+
+
+@pytest.mark.parametrize("m", [1, 5, 300])
+def test_the_least_eigenvalue(m):
+    Z = np.random.default_rng(0).normal(size=(2 * m, m))
+    A = Z.T @ Z + 1e-3 * np.eye(m)
+    least = np.linalg.eigvalsh(A)[0]
+    assert least * (1 - 1e-9) <= least_eigenvalue(cholesky(A)) < 1.3 * least

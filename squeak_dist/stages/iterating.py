@@ -25,7 +25,12 @@ from squeak_dist.conjugate_gradients import (
 )
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
-from squeak_dist.linalg import single_blas_thread, spectral_norm, symmetrize
+from squeak_dist.linalg import (
+    least_eigenvalue,
+    single_blas_thread,
+    spectral_norm,
+    symmetrize,
+)
 from squeak_dist.nystrom import NystromMap, on_dictionary
 from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import (
@@ -108,7 +113,7 @@ class CGSystem:
     tolerance : float
         At which relative residual to stop.
     resolvable : bool
-        Whether products with A tell μ from rounding.
+        Whether products with A tell its smallest eigenvalue from rounding.
     peak_bytes : int
         Largest memory of a worker so far.
     """
@@ -368,6 +373,7 @@ def _system(
         balanced = joint.assembled(path.width)
         # Of the kernel alone, as on the sample: linear columns are rounded no further.
         norm = spectral_norm(symmetrize(joint.kernel.gram))
+        factor = preconditioner(balanced.gram, mu)
         kept = slice(len(sums.linear.moment) - path.width, None)
         penalties = np.full((len(balanced.gram), 1), mu)
         penalties[len(nystrom) :, 0] += collinearity_ridge(sums.linear)[kept]
@@ -375,10 +381,10 @@ def _system(
             b=nystrom.features_of(np.concatenate([sums.moment, sums.linear.moment[kept]])),
             mu=mu,
             penalties=penalties,
-            factor=preconditioner(balanced.gram, mu),
+            factor=factor,
             linear=sums.linear,
             column_range=sums.column_range,
-            resolvable=resolvable(norm, mu, points.dtype),
+            resolvable=resolvable(norm, least_eigenvalue(factor), points.dtype),
             tolerance=_tolerance(_unexplained(path.train_square(mu), path.target_square)),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )

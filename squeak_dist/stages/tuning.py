@@ -287,7 +287,8 @@ def _gamma(
         max_dictionary=parameters.max_dictionary,
         resolution=residual_rounding(leading.X.dtype) * _largest_diagonal(kernel, leading),
     )
-    return gamma, resolvable(spectrum.norm, mu, leading.X.dtype)
+    size = spectrum.dictionary_size(gamma, parameters.epsilon, qbar)
+    return gamma, resolvable(spectrum.norm, mu + spectrum.eigenvalue(size), leading.X.dtype)
 
 
 def sample_spectrum_of(sample: TuningSample, kernel: Kernel) -> SampleSpectrum:

@@ -40,6 +40,14 @@ class SampleSpectrum:
         """The estimate of ‖K‖₂ of all n rows."""
         return float(self.values.max(initial=0.0)) * self.rows / len(self.values)
 
+    def eigenvalue(self, place: float) -> float:
+        """Return an estimate of the eigenvalue of K of all n rows at a place: 1 is the largest.
+
+        Beyond the s of the sample it is the last of them.
+        """
+        index = int(np.clip(place, 1, len(self.values)))
+        return float(self.values[-index]) * self.rows / len(self.values)
+
     def rls(self, gamma: float) -> Float64Array:
         """Return what the RLS of the sample's rows would be among all n rows, shape (s,).
 
