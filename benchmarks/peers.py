@@ -6,7 +6,8 @@ DATA are tables of numbers, the target last; --rows adds made rows × 18 of that
 with its own --centres (the last of them serves for all that follow). A tenth, at most 20,000
 rows, is for testing. squeak_dist runs on one worker process per CPU, the others with as many BLAS
 threads, each in its own process. squeak_dist has an RBF kernel of the median distance, so that
-Nystroem and, where it can be imported, FALKON get its kernel, its μ and as many centres; then its
+Nystroem and, where it can be imported, FALKON get its kernel, its μ and as many centres (FALKON no
+less than 1e-6 n: below that it diverges in float32); then its
 defaults, and boosted trees for orientation. What would not fit into memory is left out. Prints
 markdown; seconds are of one run each, comparable within their table. FALKON is no dependency:
 `pip install torch`, and in a clone of FalkonML/falkon `FORCE_ONLY_CPU=1 pip install
@@ -44,6 +45,7 @@ import squeak_dist
 
 SAME = {"kernel": "rbf", "length_scale": "median"}
 FALKON_ITERATIONS = 20  # its default
+FALKON_PENALTY = 1e-6  # of n, at least: with less its float32 preconditioner diverges
 MEMORY_SHARE = 0.6
 
 
@@ -141,10 +143,11 @@ def falkon_fit(ours: Fitted, data: Split) -> Fitted:
     import falkon
     import torch
 
-    X, y = (torch.from_numpy(np.ascontiguousarray(a)) for a in data.arrays)
+    X, y = (torch.from_numpy(np.array(a)) for a in data.arrays)
+    penalty = max(ours.mu / len(y), FALKON_PENALTY)
     model = falkon.Falkon(
         falkon.kernels.GaussianKernel(ours.length_scale),
-        penalty=ours.mu / len(y), M=ours.centres, maxiter=FALKON_ITERATIONS, seed=0,
+        penalty=penalty, M=ours.centres, maxiter=FALKON_ITERATIONS, seed=0,
         # Its default, KeOps, takes four times as long on a CPU.
         options=falkon.FalkonOptions(use_cpu=True, keops_active="no"),
     )  # fmt: skip
@@ -152,7 +155,10 @@ def falkon_fit(ours: Fitted, data: Split) -> Fitted:
     model.fit(X, y[:, None])
     seconds = time.perf_counter() - began
     predicted = model.predict(torch.from_numpy(data.test_rows)).numpy()[:, 0]
-    return Fitted(seconds, predicted, ours.centres, f"{FALKON_ITERATIONS} iterations")
+    remark = (
+        f"{FALKON_ITERATIONS} iterations; penalty {penalty:.1e} n, ours {ours.mu / len(y):.1e} n"
+    )
+    return Fitted(seconds, predicted, ours.centres, remark)
 
 
 def alone(method: Callable[[Split], Fitted], data: Split) -> Fitted:

@@ -43,9 +43,9 @@ class SampleSpectrum:
     def eigenvalue(self, place: float) -> float:
         """Return an estimate of the eigenvalue of K of all n rows at a place: 1 is the largest.
 
-        Beyond the s of the sample it is the last of them.
+        Beyond s/2 it is that at s/2: the last of a sample's eigenvalues are far too small.
         """
-        index = int(np.clip(place, 1, len(self.values)))
+        index = int(np.clip(place, 1, max(len(self.values) // 2, 1)))
         return float(self.values[-index]) * self.rows / len(self.values)
 
     def rls(self, gamma: float) -> Float64Array:
