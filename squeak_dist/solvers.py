@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from squeak_dist.nystrom import NystromMap, linear_columns, row_slices
 from squeak_dist.ridge_path import Border, RidgePath, ridge_path
 
 _LINEAR_BLOCK_ROWS = 8192
-_JOINT_ROWS = 32_768
+_Sums = tuple[Float64Array, Float64Array]  # Gram and moment
 _COLLINEAR = 1e-5  # of Σ v x²: what float32 leaves of a column that the kernel part spans
 
 
@@ -124,8 +124,9 @@ def normal_equations(
     Cost: n m kernel entries and 3 n m² / 2 multiply-adds. Memory: m² float64
     and one block of features.
     """
-    blocks = nystrom.blocks(X)
-    return _accumulate(blocks, len(nystrom), targets, [row_weights], [start])[0]
+    blocks = ((rows, Z, targets[rows]) for rows, Z in nystrom.blocks(X))
+    sums = _summed(blocks, (len(nystrom), targets.shape[1]), [row_weights], [_parts(start)])
+    return _counted(*sums[0], targets, row_weights, start)
 
 
 def linear_equations(
@@ -139,54 +140,73 @@ def linear_equations(
     Parameters are those of :func:`normal_equations`; the features are
     :func:`linear_columns`, summed in float64.
     """
-    blocks = _linear_blocks(X)
-    return _accumulate(blocks, X.shape[1] + 1, targets, [row_weights], [start])[0]
+    return _linear_equations_by(X, targets, [row_weights], [start])[0]
 
 
-def _linear_blocks(X: FloatArray) -> Iterator[tuple[slice, Float64Array]]:
-    for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS):
-        yield rows, linear_columns(X[rows], np.float64)
-
-
-def _accumulate(
-    blocks: Iterable[tuple[slice, FloatArray]],
-    n_features: int,
+def _linear_equations_by(
+    X: FloatArray,
     targets: Float64Array,
     weightings: Sequence[Float64Array | None],
     starts: Sequence[NormalEquations | None],
 ) -> list[NormalEquations]:
-    """Sum over blocks of features, which may be overwritten, with each of several weights."""
-    blank = NormalEquations(
-        np.zeros((n_features, n_features)),
-        np.zeros((n_features, targets.shape[1])),
-        np.zeros(targets.shape[1]),
-        0,
+    blocks = (
+        (rows, linear_columns(X[rows], np.float64), targets[rows])
+        for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS)
     )
-    sums = [add_normal_equations(blank if start is None else start) for start in starts]
-    for rows, Z in blocks:
-        for place, (weights, total) in enumerate(zip(weightings, sums, strict=True)):
-            weighted, own = targets[rows], Z
-            if weights is not None:
-                roots = np.sqrt(weights[rows])[:, None]
-                weighted = roots * weighted
-                last = place == len(sums) - 1
-                own = np.multiply(Z, roots.astype(Z.dtype), out=Z if last else None)
-            total.moment[...] += own.T @ weighted.astype(Z.dtype)
-            add_gram(own, total.gram)
+    shape = X.shape[1] + 1, targets.shape[1]
+    sums = _summed(blocks, shape, weightings, [_parts(start) for start in starts])
     return [
-        _with_targets(total, targets, weights)
-        for total, weights in zip(sums, weightings, strict=True)
+        _counted(*parts, targets, weights, start)
+        for parts, weights, start in zip(sums, weightings, starts, strict=True)
     ]
 
 
-def _with_targets(
-    sums: NormalEquations, targets: Float64Array, weights: Float64Array | None
+def _summed(
+    blocks: Iterable[tuple[slice, FloatArray, Float64Array]],
+    shape: tuple[int, int],
+    weightings: Sequence[Float64Array | None],
+    starts: Sequence[_Sums | None],
+) -> list[_Sums]:
+    """Add blocks of features and targets to Gram and moment, with each of several weights.
+
+    ``shape`` is that of the moment; the features may be overwritten, the starts are not.
+    """
+    sums = [
+        (np.zeros((shape[0], shape[0])), np.zeros(shape))
+        if start is None
+        else (start[0].copy(), start[1].copy())
+        for start in starts
+    ]
+    for rows, Z, targets in blocks:
+        for place, (weights, (gram, moment)) in enumerate(zip(weightings, sums, strict=True)):
+            weighted, own = targets, Z
+            if weights is not None:
+                roots = np.sqrt(weights[rows])[:, None]
+                weighted = roots * targets
+                last = place == len(sums) - 1
+                own = np.multiply(Z, roots.astype(Z.dtype), out=Z if last else None)
+            moment += own.T @ weighted.astype(Z.dtype)
+            add_gram(own, gram)
+    return sums
+
+
+def _parts(start: NormalEquations | None) -> _Sums | None:
+    return None if start is None else (start.gram, start.moment)
+
+
+def _counted(
+    gram: Float64Array,
+    moment: Float64Array,
+    targets: Float64Array,
+    weights: Float64Array | None,
+    start: NormalEquations | None,
 ) -> NormalEquations:
-    """Count the targets of the rows whose features were added."""
+    """Put sums together with those of the targets, and with the number of rows."""
     v = np.ones(len(targets)) if weights is None else weights
-    square = np.einsum("i,ij->j", v, targets**2)
-    rows = int(np.count_nonzero(v))
-    return replace(sums, target_square=sums.target_square + square, rows=sums.rows + rows)
+    square, rows = np.einsum("i,ij->j", v, targets**2), int(np.count_nonzero(v))
+    if start is not None:
+        square, rows = start.target_square + square, start.rows + rows
+    return NormalEquations(gram, moment, square, rows)
 
 
 def add_normal_equations(*parts: NormalEquations) -> NormalEquations:
@@ -238,53 +258,46 @@ def joint_equations_by(
     The features are computed once: each further weighting costs n m² / 2 multiply-adds.
     """
     starts = [None] * len(weightings) if starts is None else starts
-    sums = [None if start is None else _with_columns_as_targets(start) for start in starts]
-    for rows in row_slices(len(X), _JOINT_ROWS) if len(X) else [slice(0, 0)]:
-        # Σ v z xᵀ is the moment that the columns of x would have as targets.
-        both = np.concatenate([targets[rows], linear_columns(X[rows], X.dtype)], axis=1)
-        weights = [None if v is None else v[rows] for v in weightings]
-        sums = list(_accumulate(nystrom.blocks(X[rows]), len(nystrom), both, weights, sums))
-    linear = _accumulate(
-        _linear_blocks(X),
-        X.shape[1] + 1,
-        targets,
-        weightings,
-        [None if start is None else start.linear for start in starts],
+    k, width = targets.shape[1], X.shape[1] + 1
+    # Σ v z xᵀ is the moment that the columns of x would have as targets.
+    blocks = (
+        (rows, Z, np.hstack([targets[rows], linear_columns(X[rows], X.dtype)]))
+        for rows, Z in nystrom.blocks(X)
     )
-    limits = column_range(X)
+    before = [None if s is None else _with_columns_as_targets(s) for s in starts]
+    sums = _summed(blocks, (len(nystrom), k + width), weightings, before)
+    straight = [None if start is None else start.linear for start in starts]
+    linear = _linear_equations_by(X, targets, weightings, straight)
     return [
-        _joint(total, straight, targets.shape[1], limits, start)
-        for total, straight, start in zip(sums, linear, starts, strict=True)
+        _joint(gram, moment, line, targets, X, weights, start)
+        for (gram, moment), line, weights, start in zip(
+            sums, linear, weightings, starts, strict=True
+        )
     ]
 
 
 def _joint(
-    sums: NormalEquations | None,
+    gram: Float64Array,
+    moment: Float64Array,
     linear: NormalEquations,
-    k: int,
-    limits: tuple[Float64Array, Float64Array],
+    targets: Float64Array,
+    X: FloatArray,
+    weights: Float64Array | None,
     start: JointEquations | None,
 ) -> JointEquations:
-    """Put the sums together: the first k columns of the moment are those of the targets."""
-    assert sums is not None
-    lower, upper = limits
+    """Put the sums together: the first columns of the moment are those of the targets."""
+    k = targets.shape[1]
+    # Copies: a view and what is unpickled of it give BLAS other strides, and so other bits.
+    own, cross = moment[:, :k].copy(), moment[:, k:].copy()
+    kernel = _counted(gram, own, targets, weights, None if start is None else start.kernel)
+    lower, upper = column_range(X)
     if start is not None:
         lower, upper = np.minimum(lower, start.lower), np.maximum(upper, start.upper)
-    # Copies: a view and what is unpickled of it give BLAS other strides, and so other bits.
-    moment, cross = sums.moment[:, :k].copy(), sums.moment[:, k:].copy()
-    kernel = NormalEquations(sums.gram, moment, sums.target_square[:k].copy(), sums.rows)
     return JointEquations(kernel, linear, cross, lower, upper)
 
 
-def _with_columns_as_targets(sums: JointEquations) -> NormalEquations:
-    kernel = sums.kernel
-    unused = np.zeros(sums.cross.shape[1])
-    return NormalEquations(
-        kernel.gram,
-        np.concatenate([kernel.moment, sums.cross], axis=1),
-        np.concatenate([kernel.target_square, unused]),
-        kernel.rows,
-    )
+def _with_columns_as_targets(sums: JointEquations) -> _Sums:
+    return sums.kernel.gram, np.concatenate([sums.kernel.moment, sums.cross], axis=1)
 
 
 def collinearity_ridge(linear: NormalEquations) -> Float64Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -315,16 +316,16 @@ def _first_pass(
     with single_blas_thread():
         for table, partition in zip(tables, partitions, strict=True):
             draws = task_rng(seed, _SOLVE_KEY, 0, partition).random(len(table))
-            one = _table_sums(
-                table, np.flatnonzero(draws < rate), nystrom, regularized, dictionary, rate,
+            sums = _table_sums(
+                sums, table, np.flatnonzero(draws < rate), nystrom, regularized, dictionary, rate,
                 epsilon,
             )  # fmt: skip
-            sums = one if sums is None else _add_sums([sums, one])
     assert sums is not None
     return sums
 
 
 def _table_sums(
+    start: CGSums | None,
     table: EncodedTable,
     sampled: np.ndarray[Any, np.dtype[np.int64]],
     nystrom: NystromMap,
@@ -333,31 +334,41 @@ def _table_sums(
     rate: float,
     epsilon: float,
 ) -> CGSums:
+    """Add the rows of a table, of which some are sampled, to the sums so far."""
     X, targets, weights = table.X[sampled], table.targets[sampled], table.weights
     v = np.ones(len(sampled)) if weights is None else weights[sampled]
     balance = sampled_row_weights(regularized.residual(X), v, rate, dictionary, epsilon)
     weightings = [None if weights is None else v, v * balance]
-    sample, balanced = joint_equations_by(nystrom, X, targets, weightings)
+    moment, limits = kernel_moment(nystrom, table.X, table.targets, weights), column_range(table.X)
+    if start is None:
+        sample, balanced = joint_equations_by(nystrom, X, targets, weightings)
+        linear = linear_equations(table.X, table.targets, weights)
+        return CGSums(moment, linear, np.array(limits), sample, balanced, peak_memory())
+    starts = [start.sample, start.balanced]
+    sample, balanced = joint_equations_by(nystrom, X, targets, weightings, starts)
     return CGSums(
-        moment=kernel_moment(nystrom, table.X, table.targets, weights),
-        linear=linear_equations(table.X, table.targets, weights),
-        column_range=np.array(column_range(table.X)),
+        moment=start.moment + moment,
+        linear=linear_equations(table.X, table.targets, weights, start.linear),
+        column_range=_wider(start.column_range, np.array(limits)),
         sample=sample,
         balanced=balanced,
-        peak_bytes=peak_memory(),
+        peak_bytes=max(peak_memory(), start.peak_bytes),
     )
 
 
 def _add_sums(parts: list[CGSums]) -> CGSums:
-    ranges = [part.column_range for part in parts]
     return CGSums(
         moment=_add([part.moment for part in parts]),
         linear=add_normal_equations(*(part.linear for part in parts)),
-        column_range=np.array([np.min(ranges, axis=0)[0], np.max(ranges, axis=0)[1]]),
+        column_range=reduce(_wider, [part.column_range for part in parts]),
         sample=add_joint_equations(*(part.sample for part in parts)),
         balanced=add_joint_equations(*(part.balanced for part in parts)),
         peak_bytes=max(peak_memory(), *(part.peak_bytes for part in parts)),
     )
+
+
+def _wider(a: Float64Array, b: Float64Array) -> Float64Array:
+    return np.array([np.minimum(a[0], b[0]), np.maximum(a[1], b[1])])
 
 
 def _system(
