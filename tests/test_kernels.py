@@ -124,11 +124,11 @@ def test_cosine_of_a_zero_row_is_zero():
     assert_array_equal(kernel.diag(X), [0, 1, 1, 1])
 
 
-def test_far_apart_rows_are_zero_not_nan():
+def test_far_apart_rows_are_tiny_not_nan():
     X = np.array([[0.0], [1e15]], dtype=np.float32)
     for kernel in (RBF(), Matern(), Matern(nu=2.5), Laplacian()):
         K = kernel(X[:1], X[1:])
-        assert K[0, 0] == 0, kernel
+        assert 0 < K[0, 0] < 2e-17, kernel
 
 
 def test_centred_rows_keep_float32_accuracy_and_raw_offsets_lose_it():
@@ -196,13 +196,14 @@ def test_strips_are_the_matrix_piece_by_piece(name, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", [RBF(), Matern(), Laplacian()])
-def test_tiny_float32_entries_are_zeros_and_the_others_stay(kernel):
+def test_tiny_float32_entries_are_cut_off_and_the_others_stay(kernel):
     """Products of entries such as 1e-30 are denormal, and slow."""
     X = np.linspace(0, 100, 400, dtype=np.float32)[:, None]
     exact = kernel(X.astype(np.float64), X[:1].astype(np.float64))[:, 0]
     K = kernel(X, X[:1])[:, 0]
-    assert np.all((np.abs(K) > 1e-17) | (K == 0))
-    assert np.any((exact > 1e-40) & (K == 0))
+    assert np.float32(K.min()) ** 2 > 1000 * np.finfo(np.float32).tiny
+    assert K[exact < 1e-20].max() < 2e-17
+    assert (exact < 1e-20).any()
     assert_allclose(K, exact, rtol=0, atol=5e-7)
     small = (exact > 1e-12) & (exact < 1e-6)
     # An entry of exp(−27) has its relative accuracy still, up to the rounding of the distance.
@@ -407,8 +408,9 @@ def test_rows_whose_squares_overflow_are_far_away(kernel, dtype):
     far = np.finfo(dtype).max ** np.array([0.45, 0.5, 0.55, 0.9])
     X = np.concatenate([np.outer(far, [1, 0]), np.outer(far, [-1, 1])]).astype(dtype)
     with np.errstate(all="raise", under="ignore"):
-        assert not kernel(X, Y).any()
-        np.testing.assert_array_equal(kernel(Y, X), 0)
+        for block in (kernel(X, Y), kernel(Y, X)):
+            assert (block >= 0).all()
+            assert block.max() < 0.1 * np.finfo(np.float64).eps  # of an entry 1
 
 
 def test_the_text_of_a_kernel_fits_a_line():
