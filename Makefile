@@ -45,9 +45,13 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check squeak_dist tests
 	$(BIN)/mypy
 
-# First what needs one process, side by side; then what starts worker processes and containers.
+# First what needs one process, side by side, while the image of the containers is built (minutes,
+# the first time); then what starts worker processes and containers.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not cluster and not docker" -n auto --dist loadfile --durations=15
+	@$(BIN)/python tests/compose/containers.py >.image.log 2>&1 & image=$$!; set -x; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not cluster and not docker" -n auto --dist loadfile \
+		--durations=15 || { kill $$image; exit 1; }; \
+	wait $$image || cat .image.log; \
 	$(BIN)/pytest -m "not slow and (cluster or docker)" --durations=25
 
 test-slow: $(INSTALLED)
@@ -103,4 +107,4 @@ constraints: $(INSTALLED)
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) demo-output dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .image.log demo-output dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

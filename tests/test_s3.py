@@ -226,7 +226,7 @@ def test_wrong_keys_are_a_clear_error(bucket, options, server, frame, reference,
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("where", ["input", "checkpoint"])
+@pytest.mark.parametrize("where", ["input", pytest.param("checkpoint", marks=pytest.mark.slow)])
 def test_a_server_that_goes_in_mid_fit_and_comes_back(
     bucket, options, server, frame, reference, workers, tmp_path, where
 ):

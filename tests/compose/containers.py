@@ -271,3 +271,7 @@ def running(job: Job) -> Iterator[Job]:
     finally:
         if job.process.poll() is None:
             job.process.kill()
+
+
+if __name__ == "__main__":  # `make test` builds the image beside the tests that need none
+    print(missing() or build_image())

@@ -64,6 +64,7 @@ def test_a_killed_worker(healthy, reference, costs, stage, task):
     costs[f"worker killed in {stage}"] = model["seconds"]
 
 
+@pytest.mark.slow  # a minute or so
 def test_a_worker_cut_off_from_the_network(healthy, reference, costs):
     with running(healthy.job("fit")) as job:
         victim = healthy.worker_at(job.wait_for_task("chain-step"))
@@ -111,6 +112,7 @@ def test_a_rolling_restart_of_all_workers(healthy, reference, costs):
     assert not set(began) & set(after)
 
 
+@pytest.mark.slow  # a minute or so
 def test_a_client_that_goes_away(healthy, reference):
     with running(healthy.job("fit")) as job:
         job.wait_for_task("chain-step")
@@ -151,6 +153,7 @@ def test_more_than_the_workers_have_is_refused(healthy):
     assert stages <= {"profile", "tuning"}, "work was submitted before the projection"
 
 
+@pytest.mark.slow  # a minute or so
 def test_a_worker_over_its_memory_limit(healthy, reference):
     job = healthy.job("forced")
     code, last = job.end()
@@ -207,6 +210,7 @@ def squeak_dist_fit(model, *options):
             "--model", model, *options)  # fmt: skip
 
 
+@pytest.mark.slow  # a minute or so
 def test_a_restarted_scheduler(healthy, reference):
     """Fits end with an error of ours and write no model; from a checkpoint one goes on."""
     kept = ("--checkpoint", "/data/checkpoint")
