@@ -44,7 +44,8 @@ def run(doc: str, measure: Callable[[bool], Rows]) -> None:
     print(f"{machine()}\n\n{markdown(rows)}", flush=True)
     if options.csv:
         with options.csv.open("w", newline="") as file:
-            file.write(f"# {machine()}; {' '.join(sys.argv)}\n")
+            how = f"{Path(sys.argv[0]).name}{' --quick' * options.quick}"
+            file.write(f"# {machine()}; {how}\n")
             writer = csv.DictWriter(file, rows[0].keys())
             writer.writeheader()
             writer.writerows(rows)
