@@ -92,8 +92,8 @@ def test_the_comparison_sees_words_and_numbers():
     assert difference(kept, kept + " 7")
 
 
-# Both start worker processes; 02 fits all flights. The others take 75 seconds of a CPU together.
-MARKS = {"02_flights": pytest.mark.slow, "06_cluster": pytest.mark.cluster}
+# Both start worker processes. The others take 75 seconds of a CPU together.
+MARKS = {"02_flights": pytest.mark.cluster, "06_cluster": pytest.mark.cluster}
 
 
 @pytest.mark.parametrize(
