@@ -10,6 +10,7 @@ memory of a worker, read twice a second, beside what the fit had projected.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import threading
 import time
@@ -65,7 +66,7 @@ def main() -> None:
             ) as cluster,
             Client(cluster) as client,
         ):  # fmt: skip
-            watch = Watch([worker["pid"] for worker in client.run(_process).values()])
+            watch = Watch(list(client.run(os.getpid).values()))
             watch.start()
             began = time.perf_counter()
             model = squeak_dist.fit(
@@ -84,12 +85,6 @@ def main() -> None:
             print(f"predictions to parquet: {time.perf_counter() - began:.0f} s, peak of a worker "
                   f"{format_bytes(watch.stop())}")  # fmt: skip
             assert len(dd.read_parquet(folder / "predicted")) == options.rows
-
-
-def _process() -> dict[str, int]:
-    import os
-
-    return {"pid": os.getpid()}
 
 
 if __name__ == "__main__":

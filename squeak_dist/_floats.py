@@ -11,9 +11,9 @@ UNIT_FLUSH = 2.0**-30
 def flush_tiny(values: FloatArray, flush: float) -> None:
     """Round values to multiples of flush · 2⁻²³ in place, so that the tiniest become zero.
 
-    Kernel entries of far rows are as small as 1e-30, and products of such numbers
-    are denormal, which the processor handles many times slower than zeros. Next
-    to entries of size 1 they mean nothing.
+    Features of far rows are as small as 1e-30, and products of such numbers are
+    denormal, which the processor handles many times slower than zeros. Next to
+    features of size 1 they mean nothing.
     """
     values += flush
     values -= flush
