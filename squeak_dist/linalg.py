@@ -244,16 +244,18 @@ class ForwardSubstitution:
 
         Notes
         -----
-        Cost: n m² multiply-adds, as matrix products.
+        Cost: n m² multiply-adds, as matrix products. Memory: one panel.
         """
+        # One scratch for all panels: Dask's workers give memory back at once, and pages
+        # fetched anew cost more than what is computed on them.
+        scratch = np.empty((len(rows), min(_PANEL, rows.shape[1])), rows.dtype)
         for start, stop, left, corner in self.panels:
-            strip = rows[:, start:stop]
-            if start:
-                strip = strip - rows[:, :start] @ left
-            solved = strip @ corner
+            strip, reduced = rows[:, start:stop], scratch[:, : stop - start]
+            np.matmul(rows[:, :start], left, out=reduced)
+            np.subtract(strip, reduced, out=reduced)
+            np.matmul(reduced, corner, out=strip)
             if self.flush:
-                flush_tiny(solved, self.flush)
-            rows[:, start:stop] = solved
+                flush_tiny(strip, self.flush)
         return rows
 
 
@@ -305,7 +307,7 @@ def solve_lower_transposed(L: Float64Array, b: Float64Array) -> Float64Array:
     return x
 
 
-def add_gram(rows: FloatArray, gram: Float64Array) -> None:
+def add_gram(rows: FloatArray, gram: Float64Array, scratch: FloatArray | None = None) -> None:
     """Add rowsᵀ rows to ``gram``, in place.
 
     Parameters
@@ -315,12 +317,14 @@ def add_gram(rows: FloatArray, gram: Float64Array) -> None:
         thousands; the sum is kept in float64.
     gram : ndarray of float64, shape (m, m)
         The sum so far.
+    scratch : ndarray of the dtype of ``rows``, shape (m, m), optional
+        For the product; a new one by default.
 
     Notes
     -----
     Cost: n m² / 2 multiply-adds: NumPy hands a matrix times its own transpose to syrk.
     """
-    gram += rows.T @ rows
+    gram += np.matmul(rows.T, rows, out=scratch)
 
 
 def spectral_norm(A: Float64Array) -> float:

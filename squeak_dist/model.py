@@ -15,7 +15,7 @@ from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoded_sample import EncodedSample
 from squeak_dist.encoding import FeatureEncoding
-from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
+from squeak_dist.kernels import Kernel, doubled_strips, kernel_diag
 from squeak_dist.linalg import ForwardSubstitution, forward_substitution
 from squeak_dist.nystrom import (
     NystromMap,
@@ -23,8 +23,6 @@ from squeak_dist.nystrom import (
     linear_columns,
     solution_map,
 )
-
-_BLOCK_ENTRIES = 1 << 19  # kernel entries at once in a prediction: 2 MiB of float32, as L2 holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,18 +130,12 @@ class FittedModel:
 
         Notes
         -----
-        Cost: n m kernel entries; memory: one block of 2¹⁹ entries.
+        Cost: n m kernel entries; memory: a strip of them, and a scaled copy of the rows.
         """
         points, coefficients = self._active
         predictions = np.empty((len(X), coefficients.shape[1]))
-        step = max(1, _BLOCK_ENTRIES // max(1, len(points)))
-        buffer = np.empty((min(step, len(X)), len(points)), np.result_type(X, points))
-        # The coefficients of a smooth model are large and cancel, so a float32 product
-        # would lose what the float32 kernel entries still hold.
-        for start in range(0, len(X), step):
-            rows = X[start : start + step]
-            block = kernel_block(self.kernel, rows, points, buffer[: len(rows)])
-            predictions[start : start + step] = block @ coefficients
+        for rows, _, K in doubled_strips(self.kernel, X, points):
+            predictions[rows] = K @ coefficients
         if len(self.slopes):
             predictions += self._linear_columns(X) @ self.slopes
         return predictions + self.target_mean

@@ -177,7 +177,10 @@ def _summed(
         else (start[0].copy(), start[1].copy())
         for start in starts
     ]
+    product: FloatArray | None = None
     for rows, Z, targets in blocks:
+        if product is None:
+            product = np.empty((shape[0], shape[0]), Z.dtype)
         for place, (weights, (gram, moment)) in enumerate(zip(weightings, sums, strict=True)):
             weighted, own = targets, Z
             if weights is not None:
@@ -186,7 +189,7 @@ def _summed(
                 last = place == len(sums) - 1
                 own = np.multiply(Z, roots.astype(Z.dtype), out=Z if last else None)
             moment += own.T @ weighted.astype(Z.dtype)
-            add_gram(own, gram)
+            add_gram(own, gram, product)
     return sums
 
 

@@ -14,7 +14,8 @@ from squeak_dist.ridge_path import RidgePath
 
 _BUDGET_SHARE = 0.9  # of max_dictionary: the estimate is for the mean size
 _LEAST_ROWS = 20  # that an automatic γ keeps, however much noise μ stands for
-_LEAST_ESTIMATE = 0.85  # of (1 − ε)τ: what p is on average, the least of several estimates
+_LEAST_ESTIMATE = 0.9  # of (1 − ε)τ: what p is on average, the least of several estimates
+_LARGEST_CORRECTION = 20.0  # of log γ: beyond, all of the sample's rows are in the dictionary
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +52,52 @@ class SampleSpectrum:
     def rls(self, gamma: float) -> Float64Array:
         """Return what the RLS of the sample's rows would be among all n rows, shape (s,).
 
-        The kernel matrix of n rows has about n/s times the spectrum of the
-        sample's, so that τ(γ) ≈ (s/n) τ_sample(γ s/n).
+        Parameters
+        ----------
+        gamma : float
+            γ > 0.
+
+        Returns
+        -------
+        ndarray of float64, shape (s,)
+            The geometric mean of two estimates. h, the RLS within the sample, where a row
+            stands for n/s rows like it, gives (s/n) h, too little where none is like it; what
+            the others leave of the row, h/(1 − h), gives too much, as n rows leave less.
+            They meet where s = n.
         """
         share = len(self.values) / self.rows
-        shrunk = self.values / (self.values + gamma * share)
-        return share * np.einsum("ij,j,ij->i", self.vectors, shrunk, self.vectors)
+        ridge = self._ridge(gamma)
+        shrunk = self.values / (self.values + ridge)
+        held = np.einsum("ij,j,ij->i", self.vectors, shrunk, self.vectors)
+        left_out = ridge / gamma * held / np.maximum(1 - held, np.finfo(float).eps)
+        return np.sqrt(share * held * left_out / (1 + left_out))
 
     def effective_dimension(self, gamma: float) -> float:
-        """Return the estimate of d_eff(γ) of all n rows; at most s."""
-        return float(np.sum(self.values / (self.values + gamma * len(self.values) / self.rows)))
+        """Return the estimate of d_eff(γ) of all n rows: the sum of their RLS."""
+        return float(np.sum(self.rls(gamma))) * self.rows / len(self.values)
+
+    def _degrees(self, ridge: float) -> float:
+        return float(np.sum(self.values / (self.values + ridge)))
+
+    def _ridge(self, gamma: float) -> float:
+        """Return the ridge at which the sample has the degrees of freedom that n rows have at γ.
+
+        A ridge λ on s rows acts as κ = λ / (s − d) does per row of infinitely many, d the
+        degrees of freedom of both (Silverstein 1995; Bach, "High-dimensional analysis of double
+        descent", 2024, eq. 2.5); so λ / (s − d) = γ / (n − d), where n > s. 0 < λ ≤ γ s/n.
+        """
+        s, n = len(self.values), self.rows
+        if n <= s:
+            return gamma * s / n
+
+        def excess(log_ridge: float) -> float:
+            ridge = float(np.exp(log_ridge))
+            d = self._degrees(ridge)
+            return log_ridge - float(np.log(gamma * max(s - d, 1e-9) / (n - d)))
+
+        high = float(np.log(gamma * s / n))
+        low = high - _LARGEST_CORRECTION
+        return float(np.exp(low if excess(low) >= 0 else brentq(excess, low, high, xtol=1e-6)))
 
     def dictionary_size(self, gamma: float, epsilon: float, qbar: int) -> float:
         """Return the expected number of distinct rows that SQUEAK keeps at this γ."""
