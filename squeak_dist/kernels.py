@@ -421,7 +421,7 @@ def doubled_strips(
     buffer: Float64Array | None = None
     for rows, K in kernel_strips(kernel, X, Y):
         if K.dtype == np.float64:
-            yield rows, K, K
+            yield rows, K, np.asarray(K, np.float64)
             continue
         if buffer is None:
             buffer = np.empty(K.shape)

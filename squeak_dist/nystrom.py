@@ -231,6 +231,21 @@ def distinct_rows(points: FloatArray) -> IntArray:
     return np.sort(first)
 
 
+def summed_on_distinct(values: Float64Array, points: FloatArray) -> Float64Array:
+    """Return the sums of values over equal rows, one for each of :func:`distinct_rows`.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (m,)
+        One per row.
+    points : ndarray of shape (m, d)
+        The rows.
+    """
+    _, first, which = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    sums = np.bincount(which.ravel(), values, len(first))
+    return np.asarray(sums[np.argsort(first)], np.float64)
+
+
 def regularized_factor(kernel: Kernel, dictionary: Dictionary, gamma: float) -> Float64Array:
     """Return L with L Lᵀ = B = S K_DD S + γI, the sample weights inside S."""
     weights = dictionary.column_weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -125,8 +125,10 @@ def normal_equations(
     and one block of features.
     """
     blocks = ((rows, Z, targets[rows]) for rows, Z in nystrom.blocks(X))
-    sums = _summed(blocks, (len(nystrom), targets.shape[1]), [row_weights], [_parts(start)])
-    return _counted(*sums[0], targets, row_weights, start)
+    shape = len(nystrom), targets.shape[1]
+    return _counted(
+        *_summed(blocks, shape, row_weights, _parts(start)), targets, row_weights, start
+    )
 
 
 def linear_equations(
@@ -140,57 +142,44 @@ def linear_equations(
     Parameters are those of :func:`normal_equations`; the features are
     :func:`linear_columns`, summed in float64.
     """
-    return _linear_equations_by(X, targets, [row_weights], [start])[0]
-
-
-def _linear_equations_by(
-    X: FloatArray,
-    targets: Float64Array,
-    weightings: Sequence[Float64Array | None],
-    starts: Sequence[NormalEquations | None],
-) -> list[NormalEquations]:
     blocks = (
         (rows, linear_columns(X[rows], np.float64), targets[rows])
         for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS)
     )
     shape = X.shape[1] + 1, targets.shape[1]
-    sums = _summed(blocks, shape, weightings, [_parts(start) for start in starts])
-    return [
-        _counted(*parts, targets, weights, start)
-        for parts, weights, start in zip(sums, weightings, starts, strict=True)
-    ]
+    return _counted(
+        *_summed(blocks, shape, row_weights, _parts(start)), targets, row_weights, start
+    )
 
 
 def _summed(
     blocks: Iterable[tuple[slice, FloatArray, Float64Array]],
     shape: tuple[int, int],
-    weightings: Sequence[Float64Array | None],
-    starts: Sequence[_Sums | None],
-) -> list[_Sums]:
-    """Add blocks of features and targets to Gram and moment, with each of several weights.
+    weights: Float64Array | None,
+    start: _Sums | None,
+) -> _Sums:
+    """Add blocks of features and targets to Gram and moment.
 
-    ``shape`` is that of the moment; the features may be overwritten, the starts are not.
+    ``shape`` is that of the moment. The features are overwritten where there are weights, which
+    are looked up block by block; the start is not.
     """
-    sums = [
+    gram, moment = (
         (np.zeros((shape[0], shape[0])), np.zeros(shape))
         if start is None
         else (start[0].copy(), start[1].copy())
-        for start in starts
-    ]
+    )
     product: FloatArray | None = None
     for rows, Z, targets in blocks:
         if product is None:
-            product = np.empty((shape[0], shape[0]), Z.dtype)
-        for place, (weights, (gram, moment)) in enumerate(zip(weightings, sums, strict=True)):
-            weighted, own = targets, Z
-            if weights is not None:
-                roots = np.sqrt(weights[rows])[:, None]
-                weighted = roots * targets
-                last = place == len(sums) - 1
-                own = np.multiply(Z, roots.astype(Z.dtype), out=Z if last else None)
-            moment += own.T @ weighted.astype(Z.dtype)
-            add_gram(own, gram, product)
-    return sums
+            product = np.empty_like(gram, dtype=Z.dtype)
+        weighted = targets
+        if weights is not None:
+            roots = np.sqrt(weights[rows])[:, None]
+            weighted = roots * targets
+            np.multiply(Z, roots.astype(Z.dtype), out=Z)
+        moment += Z.T @ weighted.astype(Z.dtype)
+        add_gram(Z, gram, product)
+    return gram, moment
 
 
 def _parts(start: NormalEquations | None) -> _Sums | None:
@@ -229,54 +218,35 @@ def joint_equations(
     targets: Float64Array,
     row_weights: Float64Array | None = None,
     start: JointEquations | None = None,
+    *,
+    reweigh: Callable[[slice, FloatArray], Float64Array] | None = None,
 ) -> JointEquations:
     """Add the rows of a partition to the normal equations of [z(x), x].
 
-    Parameters are those of :func:`normal_equations`; so is the cost, the linear
-    part included while d is small beside m.
-    """
-    return joint_equations_by(nystrom, X, targets, [row_weights], [start])[0]
-
-
-def joint_equations_by(
-    nystrom: NystromMap,
-    X: FloatArray,
-    targets: Float64Array,
-    weightings: Sequence[Float64Array | None],
-    starts: Sequence[JointEquations | None] | None = None,
-) -> list[JointEquations]:
-    """Return :func:`joint_equations` for several weights of the same rows.
-
     Parameters
     ----------
-    nystrom, X, targets
-        As in :func:`joint_equations`.
-    weightings : sequence of ndarray of shape (n,), or None
-        Sample weights v ≥ 0.
-    starts : sequence of JointEquations, or None
-        The sums so far, one for each of the weights.
-
-    Notes
-    -----
-    The features are computed once: each further weighting costs n m² / 2 multiply-adds.
+    nystrom, X, targets, row_weights, start
+        As in :func:`normal_equations`; so is the cost, the linear part included while d is
+        small beside m.
+    reweigh : callable (rows, Z) → ndarray of shape (len(Z),), optional
+        Factors of the weights of a block of rows that follow from their features.
     """
-    starts = [None] * len(weightings) if starts is None else starts
+    weights = row_weights
+    if reweigh is not None:
+        weights = np.ones(len(X)) if row_weights is None else row_weights.copy()
     k, width = targets.shape[1], X.shape[1] + 1
-    # Σ v z xᵀ is the moment that the columns of x would have as targets.
-    blocks = (
-        (rows, Z, np.hstack([targets[rows], linear_columns(X[rows], X.dtype)]))
-        for rows, Z in nystrom.blocks(X)
-    )
-    before = [None if s is None else _with_columns_as_targets(s) for s in starts]
-    sums = _summed(blocks, (len(nystrom), k + width), weightings, before)
-    straight = [None if start is None else start.linear for start in starts]
-    linear = _linear_equations_by(X, targets, weightings, straight)
-    return [
-        _joint(gram, moment, line, targets, X, weights, start)
-        for (gram, moment), line, weights, start in zip(
-            sums, linear, weightings, starts, strict=True
-        )
-    ]
+
+    def blocks() -> Iterator[tuple[slice, FloatArray, Float64Array]]:
+        for rows, Z in nystrom.blocks(X):
+            if reweigh is not None and weights is not None:
+                weights[rows] *= reweigh(rows, Z)
+            # Σ v z xᵀ is the moment that the columns of x would have as targets.
+            yield rows, Z, np.hstack([targets[rows], linear_columns(X[rows], X.dtype)])
+
+    before = None if start is None else _with_columns_as_targets(start)
+    gram, moment = _summed(blocks(), (len(nystrom), k + width), weights, before)
+    linear = linear_equations(X, targets, weights, None if start is None else start.linear)
+    return _joint(gram, moment, linear, targets, X, weights, start)
 
 
 def _joint(

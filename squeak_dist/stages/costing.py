@@ -420,17 +420,17 @@ def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float
 
     Notes
     -----
-    The sample of the preconditioner is judged, and summed twice; the dictionary's own rows
-    are summed once.
+    The sample of the preconditioner is summed, and so are the dictionary's own rows; the sketch
+    that judges the sample takes a factorization, as the map does.
     """
     rates, slots = machines.rates, machines.slots
     share = min(1.0, sample_per_centre(shape.rows, m) * m / shape.rows)
-    first = rates.moment(m) + share * (rates.residual(m) + 2 * rates.sums(m))
-    partitions = [2 * (len(chain) - 1) * rates.add(m) for chain in shape.chains]
+    first = rates.moment(m) + share * rates.sums(m)
+    partitions = [(len(chain) - 1) * rates.add(m) for chain in shape.chains]
     iteration = pass_cost(shape, rates.product(m), 0.0, machines) + alone(rates.step(m))
     return (
-        side_by_side([rates.factor(m)] * 2, slots)
-        + pass_cost(shape, first, 2 * rates.add(m), machines)
+        alone(2 * rates.factor(m))
+        + pass_cost(shape, first, rates.add(m), machines)
         + side_by_side(partitions, slots)
         + alone(rates.spectrum(m) + m * rates.sums(m) + rates.cholesky(m))
         + iteration.times(expected_iterations(unexplained, shape.rows, m))
@@ -472,10 +472,9 @@ def moved_bytes(
     """
     merged = sum(size for nodes in merged_sizes(shape, growth) for node in nodes for size in node)
     kept = steps * growth.chain(max(shape.chain_rows)) + merged + m
-    maps, squares = (2, 2) if iterations else (1, 1)
-    sums = 8 * (m + width) * (squares * (m + width) + width + outputs)
+    sums = 8 * (m + width) * (m + 2 * width + outputs)
     # T in float64, and the lower half of it in float32.
-    map_bytes = maps * 10 * m * m
+    map_bytes = 10 * m * m
     vectors = (
         8 * m * outputs * (iterations + 1) * (len(shape.chains) + workers) if iterations else 0
     )

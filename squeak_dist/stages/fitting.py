@@ -191,7 +191,7 @@ def _solve(
     if iterate and len(dictionary):
         solution = solve_by_iterations(
             executor, encoded, nystrom, kernel, shared, plan, parameters.penalty,
-            size=len(dictionary), seed=parameters.seed,
+            size=len(dictionary), approximation=parameters.approximation, seed=parameters.seed,
         )  # fmt: skip
     if solution is None:
         solution = solve_directly(

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from squeak_dist._typing import Float64Array
+from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.conjugate_gradients import (
     CGState,
+    ResidualSketch,
     dictionary_row_weights,
     kernel_moment,
     kernel_product,
     preconditioner,
     residual_moment,
+    residual_sketch,
     resolvable,
     restart_cg,
     sampled_row_weights,
@@ -26,6 +29,7 @@ from squeak_dist.conjugate_gradients import (
 )
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
+from squeak_dist.kernels import kernel_diag
 from squeak_dist.linalg import (
     least_eigenvalue,
     single_blas_thread,
@@ -33,7 +37,7 @@ from squeak_dist.linalg import (
     symmetrize,
 )
 from squeak_dist.nystrom import NystromMap, on_dictionary
-from squeak_dist.ridge_path import choose_penalty
+from squeak_dist.ridge_path import RidgePath, choose_penalty
 from squeak_dist.solvers import (
     JointEquations,
     NormalEquations,
@@ -42,7 +46,6 @@ from squeak_dist.solvers import (
     collinearity_ridge,
     column_range,
     joint_equations,
-    joint_equations_by,
     linear_equations,
     mu_by_gcv,
     solve_direct,
@@ -53,7 +56,7 @@ from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import Penalty
 from squeak_dist.stages.planning import Encoded, Plan, sum_rows
 from squeak_dist.stages.records import peak_memory
-from squeak_dist.stages.solving import Solution, degrees_of_freedom, map_task, noise_variance
+from squeak_dist.stages.solving import Solution, degrees_of_freedom, noise_variance
 
 # The squared error of stopping early stays below 0.03² of that of the fit itself.
 _TOLERANCE = 0.03
@@ -76,10 +79,8 @@ class CGSums:
         Of the encoded columns, over all rows.
     column_range : ndarray of float64, shape (2, d)
         Their smallest and largest values.
-    sample : JointEquations
-        Of the uniformly sampled rows, from which μ is chosen.
     balanced : JointEquations
-        Of the same rows, weighted by the balance heuristic.
+        Of the uniformly sampled rows, weighted by the balance heuristic.
     peak_bytes : int
         Largest memory of a task so far.
     """
@@ -87,7 +88,6 @@ class CGSums:
     moment: Float64Array
     linear: NormalEquations
     column_range: Float64Array
-    sample: JointEquations
     balanced: JointEquations
     peak_bytes: int
 
@@ -195,7 +195,7 @@ def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bo
     entry = 0.75e-9 + 2 * (n_features + 2) / 160e9
     direct = rows * (m * entry + 2 * square)
     passes = _EXPECTED_PASSES * rows * m * (entry + 0.15e-9 * outputs)
-    preparation = 5 * sample_per_centre(rows, m) * m * square
+    preparation = 2 * sample_per_centre(rows, m) * m * square
     return passes + preparation < 0.8 * direct
 
 
@@ -209,6 +209,7 @@ def solve_by_iterations(
     penalty: Penalty,
     *,
     size: int,
+    approximation: str,
     seed: int,
 ) -> Solution | None:
     """Solve by preconditioned conjugate gradients.
@@ -220,6 +221,8 @@ def solve_by_iterations(
         is chosen by GCV on the sampled rows.
     size : int
         m, the rows of the dictionary.
+    approximation : {"projected", "regularized"}
+        Which map it is.
     seed : int
         Of the sample.
 
@@ -231,14 +234,14 @@ def solve_by_iterations(
     began = time.perf_counter()
     rows = sum(plan.partition_kept)
     rate = min(1.0, sample_per_centre(rows, size) * size / rows)
-    regularized = executor.call(map_task, kernel, dictionary, "regularized")
+    sketch = executor.call(_sketch, nystrom, dictionary, approximation, seed)
     epsilon = plan.squeak.epsilon
     total = sum_rows(
         executor,
         encoded,
         plan,
         lambda sums, tables, step: (
-            _first_pass, sums, tables, step, nystrom, regularized, dictionary, rate, epsilon, seed,
+            _first_pass, sums, tables, step, nystrom, sketch, dictionary, rate, epsilon, seed,
         ),
         _add_sums,
     )  # fmt: skip
@@ -302,24 +305,43 @@ def _tolerance_of(system: CGSystem) -> float | None:
     return system.tolerance if system.resolvable else None
 
 
+def _sketch(
+    nystrom: NystromMap, dictionary: Dictionary, approximation: str, seed: int
+) -> ResidualSketch:
+    with single_blas_thread():
+        rng = task_rng(seed, _SOLVE_KEY, 1, 0)
+        return residual_sketch(nystrom, dictionary, approximation, rng)
+
+
 def _first_pass(
     sums: CGSums | None,
     tables: list[EncodedTable],
     partitions: tuple[int, ...],
     nystrom: NystromMap,
-    regularized: NystromMap,
+    sketch: ResidualSketch,
     dictionary: Dictionary,
     rate: float,
     epsilon: float,
     seed: int,
 ) -> CGSums:
+    def sampled(
+        table: EncodedTable, partition: int, start: JointEquations | None
+    ) -> JointEquations:
+        draws = task_rng(seed, _SOLVE_KEY, 0, partition).random(len(table))
+        rows = np.flatnonzero(draws < rate)
+        X, weights = table.X[rows], None if table.weights is None else table.weights[rows]
+        diagonal = kernel_diag(nystrom.kernel, X)
+
+        def balance(block: slice, Z: FloatArray) -> Float64Array:
+            v = 1.0 if weights is None else weights[block]
+            residual = sketch.residual(diagonal[block], Z)
+            return sampled_row_weights(residual, v, rate, dictionary, epsilon)
+
+        return joint_equations(nystrom, X, table.targets[rows], weights, start, reweigh=balance)
+
     with single_blas_thread():
         for table, partition in zip(tables, partitions, strict=True):
-            draws = task_rng(seed, _SOLVE_KEY, 0, partition).random(len(table))
-            sums = _table_sums(
-                sums, table, np.flatnonzero(draws < rate), nystrom, regularized, dictionary, rate,
-                epsilon,
-            )  # fmt: skip
+            sums = _table_sums(sums, table, partial(sampled, table, partition), nystrom)
     assert sums is not None
     return sums
 
@@ -327,31 +349,20 @@ def _first_pass(
 def _table_sums(
     start: CGSums | None,
     table: EncodedTable,
-    sampled: np.ndarray[Any, np.dtype[np.int64]],
+    sampled: Callable[[JointEquations | None], JointEquations],
     nystrom: NystromMap,
-    regularized: NystromMap,
-    dictionary: Dictionary,
-    rate: float,
-    epsilon: float,
 ) -> CGSums:
     """Add the rows of a table, of which some are sampled, to the sums so far."""
-    X, targets, weights = table.X[sampled], table.targets[sampled], table.weights
-    v = np.ones(len(sampled)) if weights is None else weights[sampled]
-    balance = sampled_row_weights(regularized.residual(X), v, rate, dictionary, epsilon)
-    weightings = [None if weights is None else v, v * balance]
-    moment, limits = kernel_moment(nystrom, table.X, table.targets, weights), column_range(table.X)
+    X, targets, weights = table.X, table.targets, table.weights
+    moment, limits = kernel_moment(nystrom, X, targets, weights), np.array(column_range(X))
     if start is None:
-        sample, balanced = joint_equations_by(nystrom, X, targets, weightings)
-        linear = linear_equations(table.X, table.targets, weights)
-        return CGSums(moment, linear, np.array(limits), sample, balanced, peak_memory())
-    starts = [start.sample, start.balanced]
-    sample, balanced = joint_equations_by(nystrom, X, targets, weightings, starts)
+        linear = linear_equations(X, targets, weights)
+        return CGSums(moment, linear, limits, sampled(None), peak_memory())
     return CGSums(
         moment=start.moment + moment,
-        linear=linear_equations(table.X, table.targets, weights, start.linear),
-        column_range=_wider(start.column_range, np.array(limits)),
-        sample=sample,
-        balanced=balanced,
+        linear=linear_equations(X, targets, weights, start.linear),
+        column_range=_wider(start.column_range, limits),
+        balanced=sampled(start.balanced),
         peak_bytes=max(peak_memory(), start.peak_bytes),
     )
 
@@ -361,7 +372,6 @@ def _add_sums(parts: list[CGSums]) -> CGSums:
         moment=_add([part.moment for part in parts]),
         linear=add_normal_equations(*(part.linear for part in parts)),
         column_range=reduce(_wider, [part.column_range for part in parts]),
-        sample=add_joint_equations(*(part.sample for part in parts)),
         balanced=add_joint_equations(*(part.balanced for part in parts)),
         peak_bytes=max(peak_memory(), *(part.peak_bytes for part in parts)),
     )
@@ -375,7 +385,7 @@ def _system(
     sums: CGSums, nystrom: NystromMap, dictionary: Dictionary, rate: float, penalty: Penalty
 ) -> CGSystem:
     with single_blas_thread():
-        mu, path = choose_penalty(sums.sample.path(), penalty.mu, penalty.linear_part)
+        mu, path = _penalty(sums.balanced.path(), rate, penalty)
         weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
         points = dictionary.points
         blank = np.zeros((len(points), sums.moment.shape[1]))
@@ -396,9 +406,20 @@ def _system(
             linear=sums.linear,
             column_range=sums.column_range,
             resolvable=resolvable(norm, least_eigenvalue(factor), points.dtype),
-            tolerance=_tolerance(_unexplained(path.train_square(mu), path.target_square)),
+            tolerance=_tolerance(_unexplained(path.train_square(mu / rate), path.target_square)),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
+
+
+def _penalty(path: RidgePath, rate: float, penalty: Penalty) -> tuple[float, RidgePath]:
+    """Return μ for all rows, and the path of the sampled ones with the linear columns that stay.
+
+    Their weights are about 1/ρ, on which scale μ is μ/ρ. That rows of high leverage count less
+    than others is of no weight in GCV: they are few among those sampled.
+    """
+    given = None if penalty.mu is None else penalty.mu / rate
+    mu, chosen = choose_penalty(path, given, penalty.linear_part)
+    return rate * mu, chosen
 
 
 def _start(system: CGSystem) -> CGState:
