@@ -77,39 +77,6 @@ def kernel_product(
     return total
 
 
-def kernel_moment(
-    nystrom: NystromMap,
-    X: FloatArray,
-    targets: Float64Array,
-    row_weights: Float64Array | None = None,
-) -> Float64Array:
-    """Return K_Dx diag(v) Y over the rows of X.
-
-    Parameters
-    ----------
-    nystrom : NystromMap
-        Its kernel and its m points.
-    X : ndarray of shape (n, d)
-        Encoded rows.
-    targets : ndarray of float64, shape (n, k)
-        Centred targets.
-    row_weights : ndarray of shape (n,), optional
-        Sample weights v.
-
-    Returns
-    -------
-    ndarray of float64, shape (m, k)
-        Cost: n m kernel entries.
-    """
-    total = np.zeros((len(nystrom), targets.shape[1]))
-    weighted = targets if row_weights is None else targets * row_weights[:, None]
-    columns = [np.ascontiguousarray(column, X.dtype) for column in weighted.T]
-    for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
-        for j, column in enumerate(columns):
-            total[:, j] += column[rows] @ K
-    return total
-
-
 def residual_moment(
     nystrom: NystromMap,
     X: FloatArray,
@@ -295,7 +262,7 @@ class CGState:
     energy : ndarray of float64, shape (k,)
         rᵀ M⁻¹ r of the residual.
     start_energy : ndarray of float64, shape (k,)
-        The same of b.
+        What it is measured against: about the same of b.
     """
 
     theta: Float64Array
@@ -311,19 +278,20 @@ class CGState:
         return float(np.sqrt(ratio.max(initial=0.0)))
 
 
-def start_cg(b: Float64Array, factor: Float64Array) -> CGState:
-    """Return the state at θ = 0.
+def start_cg(theta: Float64Array, factor: Float64Array) -> CGState:
+    """Return a state at θ whose residual is not known yet: :func:`restart_cg` makes it one.
 
     Parameters
     ----------
-    b : ndarray of float64, shape (m, k)
-        Σ v z yᵀ.
+    theta : ndarray of float64, shape (m, k)
+        Where to start: the solution on the sample, near that on all rows, so that residuals
+        are measured against θᵀ M θ in place of bᵀ M⁻¹ b.
     factor : ndarray of float64, shape (m, m)
         :func:`preconditioner`.
     """
-    direction = _preconditioned(factor, b)
-    energy = np.einsum("ij,ij->j", b, direction)
-    return CGState(np.zeros_like(b), b, direction, energy, energy)
+    blank, image = np.zeros_like(theta), factor.T @ theta
+    energy = np.einsum("ij,ij->j", image, image)
+    return CGState(theta, blank, blank, energy, energy)
 
 
 def restart_cg(state: CGState, residual: Float64Array, factor: Float64Array) -> CGState:
@@ -332,7 +300,7 @@ def restart_cg(state: CGState, residual: Float64Array, factor: Float64Array) -> 
     Parameters
     ----------
     state : CGState
-        After some steps, whose own residual has drifted by float32 rounding.
+        At its start, or after some steps, whose own residual has drifted by float32 rounding.
     residual : ndarray of float64, shape (m, k)
         b − A θ.
     factor : ndarray of float64, shape (m, m)

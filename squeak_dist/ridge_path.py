@@ -118,22 +118,36 @@ class RidgePath:
             ),
         )
 
+    def solution(self, mu: float) -> tuple[Float64Array, Float64Array]:
+        """Return the coefficients of the features, Vᵀθ of shape (m, k), and of linear columns.
+
+        Raises
+        ------
+        LinAlgError
+            If rounding outweighs μ beside linear columns.
+        """
+        theta, slopes, _ = self._solved(mu)
+        return theta, slopes
+
     def _sums(self, mu: float) -> tuple[Float64Array, float]:
         """Return Σ v (y − ŷ)² per output and df: θ = A⁻¹b explains bᵀθ + θᵀMθ, M the penalty."""
-        shrunk = 1 / (self.values + mu)
-        theta = shrunk[:, None] * self.moment
-        slopes, freedom = np.zeros((0, theta.shape[1])), float(np.sum(self.values * shrunk))
+        theta, slopes, freedom = self._solved(mu)
         explained = np.einsum("ij,ij->j", self.moment, theta)
         if self.border is not None:
-            slopes, added = _slopes(self.border, shrunk, theta, mu)
-            theta = theta - shrunk[:, None] * (self.border.cross @ slopes)
-            explained = np.einsum("ij,ij->j", self.moment, theta)
             explained += np.einsum("ij,ij->j", self.border.moment, slopes)
             explained += np.einsum("i,ij,ij->j", self.border.ridge, slopes, slopes)
-            freedom += added
         norm = np.einsum("ij,ij->j", theta, theta) + np.einsum("ij,ij->j", slopes, slopes)
         square = self.target_square - explained - mu * norm
         return np.maximum(square, 1e-14 * self.target_square), freedom
+
+    def _solved(self, mu: float) -> tuple[Float64Array, Float64Array, float]:
+        """Return Vᵀθ, the linear coefficients and df."""
+        shrunk = 1 / (self.values + mu)
+        theta, freedom = shrunk[:, None] * self.moment, float(np.sum(self.values * shrunk))
+        if self.border is None:
+            return theta, np.zeros((0, theta.shape[1])), freedom
+        slopes, added = _slopes(self.border, shrunk, theta, mu)
+        return theta - shrunk[:, None] * (self.border.cross @ slopes), slopes, freedom + added
 
 
 def choose_penalty(

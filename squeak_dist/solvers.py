@@ -85,11 +85,15 @@ class JointEquations:
 
     def path(self) -> RidgePath:
         """Return the ridge path of [z, x]; cost about 9 m³."""
+        return self.path_and_vectors()[0]
+
+    def path_and_vectors(self) -> tuple[RidgePath, Float64Array]:
+        """Return :meth:`path` and the eigenvectors V of Σ v z zᵀ, shape (m, m)."""
         kernel = self.kernel
         path, vectors = ridge_path(kernel.gram, kernel.moment, kernel.target_square, kernel.rows)
         ridge = collinearity_ridge(self.linear)
         border = Border(vectors.T @ self.cross, self._linear_gram(), ridge, self.linear.moment)
-        return replace(path, border=border)
+        return replace(path, border=border), vectors
 
     def _linear_gram(self) -> Float64Array:
         gram = symmetrize(self.linear.gram)

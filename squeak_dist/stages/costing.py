@@ -70,23 +70,24 @@ class Rates:
     ----------
     arrival : float
         Of a row that is sampled while there is no map to judge it by.
-    residual, sums, moment, product, errors : Curve
+    residual, sums, product, errors : Curve
         Of a row that is judged by a map, added to the normal equations, or passed through
-        the first pass, an iteration or the check of conjugate gradients.
+        an iteration or the check of conjugate gradients.
     shrink, factor : Curve
         Of a Shrink, and of making a map.
     spectrum, cholesky, inverse : Curve
         Of the ridge path with its choice of μ, the factor of A, and its inverse.
     add, step : Curve
         Of adding two sums, and of a step of conjugate gradients without its pass.
+    linear : float
+        Of a row added to the normal equations of the linear baseline.
     baseline : float
-        Of the linear baseline.
+        Of solving these.
     """
 
     arrival: float
     residual: Curve
     sums: Curve
-    moment: Curve
     product: Curve
     errors: Curve
     shrink: Curve
@@ -96,6 +97,7 @@ class Rates:
     inverse: Curve
     add: Curve
     step: Curve
+    linear: float
     baseline: float
 
 
@@ -425,7 +427,7 @@ def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float
     """
     rates, slots = machines.rates, machines.slots
     share = min(1.0, sample_per_centre(shape.rows, m) * m / shape.rows)
-    first = rates.moment(m) + share * rates.sums(m)
+    first = rates.linear + share * rates.sums(m)
     partitions = [(len(chain) - 1) * rates.add(m) for chain in shape.chains]
     iteration = pass_cost(shape, rates.product(m), 0.0, machines) + alone(rates.step(m))
     return (
@@ -434,8 +436,8 @@ def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float
         + side_by_side(partitions, slots)
         + alone(rates.spectrum(m) + m * rates.sums(m) + rates.cholesky(m))
         + iteration.times(expected_iterations(unexplained, shape.rows, m))
-        + pass_cost(shape, rates.errors(m), 0.0, machines)
-        + alone(rates.step(m) + rates.inverse(m) + rates.shrink(m) + rates.baseline)
+        + pass_cost(shape, rates.errors(m), 0.0, machines).times(2)
+        + alone(2 * rates.step(m) + rates.inverse(m) + rates.shrink(m) + rates.baseline)
     )
 
 

@@ -226,6 +226,5 @@ def _solve_report(learned: Learned, solution: Solution) -> dict[str, Any]:
 def _bytes(learned: Learned, solution: Solution) -> dict[str, int]:
     """Return what the stages keep and hand on: the largest sum of the solve is of squares."""
     width = len(solution.coefficients) + learned.plan.encoding.n_features + 1
-    squares = 2 if solution.residuals else 1  # those of the two samples of the preconditioner
-    sums = 8 * width * (squares * width + solution.coefficients.shape[1])
+    sums = 8 * width * (width + solution.coefficients.shape[1])
     return dictionary_bytes(learned) | {"sum": sums}

@@ -1,4 +1,4 @@
-"""The solve by conjugate gradients: one pass to prepare, then one per iteration."""
+"""The solve by conjugate gradients: from the solution on a sample, one pass per iteration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from squeak_dist.conjugate_gradients import (
     CGState,
     ResidualSketch,
     dictionary_row_weights,
-    kernel_moment,
     kernel_product,
     preconditioner,
     residual_moment,
@@ -64,7 +63,7 @@ _LOOSEST, _TIGHTEST = 1e-2, 1e-4
 _MOST_ITERATIONS = 25
 _MOST_RESTARTS = 3
 _SOLVE_KEY = 4
-_EXPECTED_PASSES = 9  # one to prepare, the iterations, the check in float64
+_EXPECTED_PASSES = 6  # the start, the iterations and the check, both in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +72,6 @@ class CGSums:
 
     Parameters
     ----------
-    moment : ndarray of float64, shape (m, k)
-        K_Dn diag(v) Y over all rows.
     linear : NormalEquations
         Of the encoded columns, over all rows.
     column_range : ndarray of float64, shape (2, d)
@@ -85,7 +82,6 @@ class CGSums:
         Largest memory of a task so far.
     """
 
-    moment: Float64Array
     linear: NormalEquations
     column_range: Float64Array
     balanced: JointEquations
@@ -94,12 +90,12 @@ class CGSums:
 
 @dataclass(frozen=True, eq=False)
 class CGSystem:
-    """The system A θ = b and its preconditioner; p = m, m + 1 or m + d + 1 (a linear part).
+    """The system A θ = b as far as a sample tells; p = m, m + 1 or m + d + 1 (a linear part).
 
     Parameters
     ----------
-    b : ndarray of float64, shape (p, k)
-        Σ v φ yᵀ.
+    theta : ndarray of float64, shape (p, k)
+        The solution on the sample.
     mu : float
         μ.
     penalties : ndarray of float64, shape (p, 1)
@@ -119,7 +115,7 @@ class CGSystem:
         Largest memory of a worker so far.
     """
 
-    b: Float64Array
+    theta: Float64Array
     mu: float
     penalties: Float64Array
     factor: Float64Array
@@ -155,7 +151,7 @@ def sample_per_centre(rows: int, m: int) -> float:
 
 
 def expected_iterations(unexplained: float, rows: int, m: int) -> int:
-    """Return how many iterations conjugate gradients are expected to take.
+    """Return how many iterations conjugate gradients are expected to take, 0 or more.
 
     Parameters
     ----------
@@ -166,14 +162,16 @@ def expected_iterations(unexplained: float, rows: int, m: int) -> int:
 
     Notes
     -----
-    On a sample of s rows the eigenvalues of the preconditioned matrix lie within
+    The solution on a sample of s rows misses that on all rows by the noise of m coefficients,
+    m/s of what the fit leaves. The eigenvalues of the preconditioned matrix lie within
     (1 ± sqrt(m/s))² (Marchenko & Pastur 1967), so that k iterations take the error down to
-    2 sqrt(m/s)^k (Chebyshev's bound).
+    2 sqrt(m/s)^k of that (Chebyshev's bound).
     """
-    sampled = min(sample_per_centre(rows, m) * m, rows)
-    if sampled == rows:
-        return 1  # the preconditioner is the matrix itself
-    return math.ceil(math.log(_tolerance(unexplained) / 2) / math.log(math.sqrt(m / sampled)))
+    ratio = math.sqrt(m / min(sample_per_centre(rows, m) * m, rows))
+    goal = _tolerance(unexplained) / max(ratio * math.sqrt(unexplained), 1e-300)
+    if goal >= 1 or ratio >= 1:
+        return 0
+    return math.ceil(math.log(goal / 2) / math.log(ratio))
 
 
 def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bool:
@@ -254,37 +252,40 @@ def solve_by_iterations(
         return None
     residuals: list[float] = []
     seconds: list[float] = []
-    for _ in range(_MOST_RESTARTS):
-        while not residuals or residuals[-1] > tolerance:
-            if len(residuals) == _MOST_ITERATIONS or _too_slow(residuals, tolerance):
-                return None
-            product = _product_tree(executor, encoded, nystrom, state, plan)
-            state = executor.call(_step, state, product, nystrom, system)
-            [state] = executor.persist([state], nbytes=0)
-            stage = f"iteration {len(residuals) + 1}"
-            residuals.append(executor.gather(stage, executor.call(_residual, state)))
-            seconds.append(time.perf_counter() - began)
+    for attempt in range(1 + _MOST_RESTARTS):
         errors = _residual_tree(executor, encoded, nystrom, state, plan)
         state = executor.call(_restart, state, errors, nystrom, system)
         [state, errors] = executor.persist([state, errors], nbytes=0)
-        residuals[-1] = executor.gather("residual", executor.call(_residual, state))
-        if residuals[-1] <= 2 * tolerance:
+        # That of the steps has drifted by rounding: the one computed anew takes its place.
+        residuals[-1:] = [executor.gather("residual", executor.call(_residual, state))]
+        seconds[-1:] = [time.perf_counter() - began]
+        if residuals[-1] <= (2 if attempt else 1) * tolerance:
             solution = executor.call(
                 _solution, state, errors, system, nystrom, kernel, dictionary, tuple(residuals)
             )
             # The seconds are not among the arguments: they would name another value.
             return replace(executor.gather("solution", solution), seconds=tuple(seconds))
+        while residuals[-1] > tolerance:
+            if len(residuals) > _MOST_ITERATIONS or _too_slow(residuals, tolerance):
+                return None
+            product = _product_tree(executor, encoded, nystrom, state, plan)
+            state = executor.call(_step, state, product, nystrom, system)
+            [state] = executor.persist([state], nbytes=0)
+            stage = f"iteration {len(residuals)}"
+            residuals.append(executor.gather(stage, executor.call(_residual, state)))
+            seconds.append(time.perf_counter() - began)
     return None
 
 
 def _too_slow(residuals: list[float], tolerance: float) -> bool:
     """Say whether the tolerance is out of reach at the speed seen so far."""
-    if not residuals or (math.isfinite(residuals[-1]) and len(residuals) < 5):
+    steps = len(residuals) - 1
+    if math.isfinite(residuals[-1]) and steps < 5:
         return False
-    per_iteration = math.log(max(residuals[-1], 1e-300)) / len(residuals)
+    per_iteration = math.log(max(residuals[-1], 1e-300) / residuals[0]) / max(steps, 1)
     if not per_iteration < 0:
         return True
-    return math.log(tolerance) / per_iteration > 1.5 * _MOST_ITERATIONS
+    return steps + math.log(tolerance / residuals[-1]) / per_iteration > 1.5 * _MOST_ITERATIONS
 
 
 def _unexplained(train_square: Float64Array, target_square: Float64Array) -> float:
@@ -341,7 +342,7 @@ def _first_pass(
 
     with single_blas_thread():
         for table, partition in zip(tables, partitions, strict=True):
-            sums = _table_sums(sums, table, partial(sampled, table, partition), nystrom)
+            sums = _table_sums(sums, table, partial(sampled, table, partition))
     assert sums is not None
     return sums
 
@@ -350,17 +351,14 @@ def _table_sums(
     start: CGSums | None,
     table: EncodedTable,
     sampled: Callable[[JointEquations | None], JointEquations],
-    nystrom: NystromMap,
 ) -> CGSums:
     """Add the rows of a table, of which some are sampled, to the sums so far."""
-    X, targets, weights = table.X, table.targets, table.weights
-    moment, limits = kernel_moment(nystrom, X, targets, weights), np.array(column_range(X))
+    X, limits = table.X, np.array(column_range(table.X))
     if start is None:
-        linear = linear_equations(X, targets, weights)
-        return CGSums(moment, linear, limits, sampled(None), peak_memory())
+        linear = linear_equations(X, table.targets, table.weights)
+        return CGSums(linear, limits, sampled(None), peak_memory())
     return CGSums(
-        moment=start.moment + moment,
-        linear=linear_equations(X, targets, weights, start.linear),
+        linear=linear_equations(X, table.targets, table.weights, start.linear),
         column_range=_wider(start.column_range, limits),
         balanced=sampled(start.balanced),
         peak_bytes=max(peak_memory(), start.peak_bytes),
@@ -369,7 +367,6 @@ def _table_sums(
 
 def _add_sums(parts: list[CGSums]) -> CGSums:
     return CGSums(
-        moment=_add([part.moment for part in parts]),
         linear=add_normal_equations(*(part.linear for part in parts)),
         column_range=reduce(_wider, [part.column_range for part in parts]),
         balanced=add_joint_equations(*(part.balanced for part in parts)),
@@ -385,46 +382,48 @@ def _system(
     sums: CGSums, nystrom: NystromMap, dictionary: Dictionary, rate: float, penalty: Penalty
 ) -> CGSystem:
     with single_blas_thread():
-        mu, path = _penalty(sums.balanced.path(), rate, penalty)
+        path, vectors = sums.balanced.path_and_vectors()
+        scaled_mu, path = _penalty(path, rate, penalty)
+        mu = rate * scaled_mu
+        theta, slopes = path.solution(scaled_mu)
         weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
         points = dictionary.points
-        blank = np.zeros((len(points), sums.moment.shape[1]))
+        blank = np.zeros((len(points), theta.shape[1]))
         selected = joint_equations(nystrom, points, blank, weights)
         joint = add_joint_equations(sums.balanced, selected)
         balanced = joint.assembled(path.width)
         # Of the kernel alone, as on the sample: linear columns are rounded no further.
         norm = spectral_norm(symmetrize(joint.kernel.gram))
         factor = preconditioner(balanced.gram, mu)
-        kept = slice(len(sums.linear.moment) - path.width, None)
         penalties = np.full((len(balanced.gram), 1), mu)
-        penalties[len(nystrom) :, 0] += collinearity_ridge(sums.linear)[kept]
+        ridge = collinearity_ridge(sums.linear)
+        penalties[len(nystrom) :, 0] += ridge[len(ridge) - path.width :]
         return CGSystem(
-            b=nystrom.features_of(np.concatenate([sums.moment, sums.linear.moment[kept]])),
+            theta=np.concatenate([vectors @ theta, slopes]),
             mu=mu,
             penalties=penalties,
             factor=factor,
             linear=sums.linear,
             column_range=sums.column_range,
             resolvable=resolvable(norm, least_eigenvalue(factor), points.dtype),
-            tolerance=_tolerance(_unexplained(path.train_square(mu / rate), path.target_square)),
+            tolerance=_tolerance(_unexplained(path.train_square(scaled_mu), path.target_square)),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
 
 
 def _penalty(path: RidgePath, rate: float, penalty: Penalty) -> tuple[float, RidgePath]:
-    """Return μ for all rows, and the path of the sampled ones with the linear columns that stay.
+    """Return μ/ρ, and the path of the sampled rows with the linear columns that stay.
 
-    Their weights are about 1/ρ, on which scale μ is μ/ρ. That rows of high leverage count less
-    than others is of no weight in GCV: they are few among those sampled.
+    μ/ρ is μ on the scale of their weights, which are about 1/ρ. Rows of high leverage count
+    less than that; they are too few among those sampled to move GCV.
     """
     given = None if penalty.mu is None else penalty.mu / rate
-    mu, chosen = choose_penalty(path, given, penalty.linear_part)
-    return rate * mu, chosen
+    return choose_penalty(path, given, penalty.linear_part)
 
 
 def _start(system: CGSystem) -> CGState:
     with single_blas_thread():
-        return start_cg(system.b, system.factor)
+        return start_cg(system.theta, system.factor)
 
 
 def _product_tree(

@@ -74,7 +74,7 @@ class Solution:
     peak_bytes : int
         Largest memory of a worker so far.
     residuals : tuple of float
-        Of conjugate gradients, one per iteration; none for the direct solve.
+        Of conjugate gradients, at the start and after each iteration; none for the direct solve.
     seconds : tuple of float
         From the start of the solve to each of these.
     baseline_mu : float
