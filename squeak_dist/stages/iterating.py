@@ -28,7 +28,7 @@ from squeak_dist.conjugate_gradients import (
 )
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoding import EncodedTable
-from squeak_dist.kernels import kernel_diag
+from squeak_dist.kernels import Kernel, kernel_diag
 from squeak_dist.linalg import (
     least_eigenvalue,
     single_blas_thread,
@@ -90,8 +90,27 @@ class CGSums:
 
 
 @dataclass(frozen=True, eq=False)
+class SampleSolution:
+    """What the sample says of the solution; p = m, m + 1 or m + d + 1 (a linear part).
+
+    Parameters
+    ----------
+    theta : ndarray of float64, shape (p, k)
+        The solution on the sample.
+    mu : float
+        μ, of all rows.
+    tolerance : float
+        At which relative residual to stop.
+    """
+
+    theta: Float64Array
+    mu: float
+    tolerance: float
+
+
+@dataclass(frozen=True, eq=False)
 class CGSystem:
-    """The system A θ = b as far as a sample tells; p = m, m + 1 or m + d + 1 (a linear part).
+    """The system A θ = b as far as the sample tells; p as in :class:`SampleSolution`.
 
     Parameters
     ----------
@@ -247,10 +266,15 @@ def solve_by_iterations(
         ),
         _add_sums,
     )  # fmt: skip
-    system = executor.call(_system, total, nystrom, dictionary, rate, penalty)
-    nystrom, system, state = executor.persist(
-        [nystrom, system, executor.call(_start, system)], nbytes=0
-    )
+    first = executor.call(_sample_solution, total, rate, penalty)
+    estimate = executor.call(_estimate, total, nystrom, dictionary, rate)
+    system = executor.call(_system, total, first, estimate, nystrom)
+    # One worker has little to do beside the system, and time for the effective dimension.
+    nystrom, system, state, dimension = executor.persist(
+        [nystrom, system, executor.call(_start, system),
+         executor.call(_effective_dimension, kernel, dictionary)],
+        nbytes=0,
+    )  # fmt: skip
     tolerance = executor.gather("solve", executor.call(_tolerance_of, system))
     if tolerance is None:
         return None
@@ -280,7 +304,7 @@ def solve_by_iterations(
             square = executor.call(_square_after, square, origin, state, system)
         if settled:
             solution = executor.call(
-                _solution, state, square, system, nystrom, kernel, dictionary, tuple(residuals)
+                _solution, state, square, system, nystrom, dictionary, dimension, tuple(residuals)
             )
             # The seconds are not among the arguments: they would name another value.
             return replace(executor.gather("solution", solution), seconds=tuple(seconds))
@@ -388,41 +412,65 @@ def _wider(a: Float64Array, b: Float64Array) -> Float64Array:
     return np.array([np.minimum(a[0], b[0]), np.maximum(a[1], b[1])])
 
 
-def _system(
-    sums: CGSums, nystrom: NystromMap, dictionary: Dictionary, rate: float, penalty: Penalty
-) -> CGSystem:
+def _sample_solution(sums: CGSums, rate: float, penalty: Penalty) -> SampleSolution:
     with single_blas_thread():
         path, vectors = sums.balanced.path_and_vectors()
         scaled_mu, path = _penalty(path, rate, penalty)
-        mu = rate * scaled_mu
         theta, slopes = path.solution(scaled_mu)
-        weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
-        points = dictionary.points
-        blank = np.zeros((len(points), theta.shape[1]))
-        selected = joint_equations(nystrom, points, blank, weights)
-        joint = add_joint_equations(sums.balanced, selected)
-        balanced = joint.assembled(path.width)
-        norm = spectral_norm(symmetrize(joint.kernel.gram))
-        beside = balanced.gram[len(nystrom) :, len(nystrom) :]
-        largest = norm + (float(np.linalg.norm(beside, 2)) if beside.size else 0.0)
-        factor = preconditioner(balanced.gram, mu)
-        least = least_eigenvalue(factor)
-        penalties = np.full((len(balanced.gram), 1), mu)
-        ridge = collinearity_ridge(sums.linear)
-        penalties[len(nystrom) :, 0] += ridge[len(ridge) - path.width :]
-        return CGSystem(
+        return SampleSolution(
             theta=np.concatenate([vectors @ theta, slopes]),
-            mu=mu,
+            mu=rate * scaled_mu,
+            tolerance=_tolerance(_unexplained(path.train_square(scaled_mu), path.target_square)),
+        )
+
+
+def _estimate(
+    sums: CGSums, nystrom: NystromMap, dictionary: Dictionary, rate: float
+) -> tuple[JointEquations, float]:
+    """Return the estimate of A without μ, by the sample and the dictionary, and ‖Σ v z zᵀ‖."""
+    with single_blas_thread():
+        weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
+        blank = np.zeros((len(dictionary), sums.balanced.kernel.moment.shape[1]))
+        selected = joint_equations(nystrom, dictionary.points, blank, weights)
+        joint = add_joint_equations(sums.balanced, selected)
+        return joint, spectral_norm(symmetrize(joint.kernel.gram))
+
+
+def _system(
+    sums: CGSums,
+    first: SampleSolution,
+    estimate: tuple[JointEquations, float],
+    nystrom: NystromMap,
+) -> CGSystem:
+    joint, norm = estimate
+    m, theta, dtype = len(nystrom), first.theta, nystrom.points.dtype
+    with single_blas_thread():
+        gram = joint.assembled(len(theta) - m).gram
+        beside = gram[m:, m:]
+        largest = norm + (float(np.linalg.norm(beside, 2)) if beside.size else 0.0)
+        factor = preconditioner(gram, first.mu)
+        least = least_eigenvalue(factor)
+        penalties = np.full((len(theta), 1), first.mu)
+        ridge = collinearity_ridge(sums.linear)
+        penalties[m:, 0] += ridge[len(ridge) - len(beside) :]
+        return CGSystem(
+            theta=theta,
+            mu=first.mu,
             penalties=penalties,
             factor=factor,
             linear=sums.linear,
             column_range=sums.column_range,
+            tolerance=first.tolerance,
             # Of the kernel alone, as on the sample: linear columns are rounded no further.
-            resolvable=resolvable(norm, least, points.dtype),
-            rounding=float(np.finfo(points.dtype).eps) * largest / math.sqrt(least),
-            tolerance=_tolerance(_unexplained(path.train_square(scaled_mu), path.target_square)),
+            resolvable=resolvable(norm, least, dtype),
+            rounding=float(np.finfo(dtype).eps) * largest / math.sqrt(least),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
+
+
+def _effective_dimension(kernel: Kernel, dictionary: Dictionary) -> float:
+    with single_blas_thread():
+        return dictionary_effective_dimension(kernel, dictionary)
 
 
 def _penalty(path: RidgePath, rate: float, penalty: Penalty) -> tuple[float, RidgePath]:
@@ -562,8 +610,8 @@ def _solution(
     square: Float64Array,
     system: CGSystem,
     nystrom: NystromMap,
-    kernel: Any,
     dictionary: Dictionary,
+    effective_dimension: float,
     residuals: tuple[float, ...],
 ) -> Solution:
     linear, m = system.linear, len(nystrom)
@@ -581,7 +629,7 @@ def _solution(
             freedom=freedom,
             noise_variance=noise_variance(square, linear.rows, freedom),
             posterior=system.factor,
-            effective_dimension=dictionary_effective_dimension(kernel, dictionary),
+            effective_dimension=effective_dimension,
             peak_bytes=max(peak_memory(), system.peak_bytes),
             residuals=residuals,
             baseline_mu=baseline_mu,
