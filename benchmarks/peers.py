@@ -118,7 +118,7 @@ def squeak(data: Split, centres: int, **settings: Any) -> Fitted:
     report = model.report_
     stages = ", ".join(f"{k} {v:.1f}" for k, v in report["seconds"].items())
     used = report["solver"]
-    steps = f" in {len(report['cg_residuals'])} iterations" if used == "cg" else ""
+    steps = f" in {len(report['cg_residuals']) - 1} iterations" if used == "cg" else ""
     scale = model.kernel_.length_scale
     return Fitted(
         seconds,

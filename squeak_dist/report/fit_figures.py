@@ -213,7 +213,7 @@ def convergence_figure(fitted: Any) -> Any:
     if not residuals:
         solver = report.get("solver", "none")
         return no_data(plot, "one factorization, no iterations" if solver == "direct" else "none")
-    steps = list(range(1, len(residuals) + 1))
+    steps = list(range(len(residuals)))  # 0 is the solution on the sample
     spent = seconds if len(seconds) == len(steps) else [float("nan")] * len(steps)
     source = ColumnDataSource({"step": steps, "residual": residuals, "seconds": spent})
     plot.line("step", "residual", source=source, color=BLUE, line_width=2)

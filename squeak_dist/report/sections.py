@@ -248,6 +248,7 @@ def _cost_section(model: AnyModel) -> Section:
         return Section("cost", title, text, (times,), tables)
     convergence = Picture(
         convergence_figure(model),
-        "The relative residual after each iteration of conjugate gradients.",
+        "The relative residual of the solution on the sample, where conjugate gradients start, "
+        "and after each iteration.",
     )
     return Section("cost", title, "", (convergence, times), (convergence_table(model), *tables))

@@ -225,11 +225,11 @@ def tree_table(model: AnyModel) -> NumberTable:
 
 
 def convergence_table(model: AnyModel) -> NumberTable:
-    """Return the relative residual after each iteration."""
+    """Return the relative residual at the start, which is 0, and after each iteration."""
     residuals = model.report.get("cg_residuals") or []
     seconds = model.report.get("cg_seconds") or [None] * len(residuals)
     lines = tuple(
-        (str(i + 1), f"{residual:.2e}", number(spent))
+        (str(i), f"{residual:.2e}", number(spent))
         for i, (residual, spent) in enumerate(zip(residuals, seconds, strict=True))
     )
     columns = ("iteration", "relative residual", "seconds since the start")

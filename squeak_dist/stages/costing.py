@@ -436,8 +436,8 @@ def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float
         + side_by_side(partitions, slots)
         + alone(rates.spectrum(m) + m * rates.sums(m) + rates.cholesky(m))
         + iteration.times(expected_iterations(unexplained, shape.rows, m))
-        + pass_cost(shape, rates.errors(m), 0.0, machines).times(2)
-        + alone(2 * rates.step(m) + rates.inverse(m) + rates.shrink(m) + rates.baseline)
+        + pass_cost(shape, rates.errors(m), 0.0, machines)
+        + alone(rates.step(m) + rates.inverse(m) + rates.shrink(m) + rates.baseline)
     )
 
 

@@ -165,6 +165,22 @@ class Residuals:
     square: Float64Array
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """A state whose residual is computed from the errors on all rows.
+
+    Parameters
+    ----------
+    state : CGState
+        θ and its residual.
+    square : ndarray of float64, shape (k,)
+        Σ v (y − f)² there.
+    """
+
+    state: CGState
+    square: Float64Array
+
+
 def sample_per_centre(rows: int, m: int) -> float:
     """Return the rows of the preconditioner's sample per row of the dictionary.
 
@@ -282,14 +298,14 @@ def solve_by_iterations(
     seconds: list[float] = []
     for attempt in range(1 + _MOST_RESTARTS):
         errors = _residual_tree(executor, encoded, nystrom, state, plan)
-        begun = executor.call(_restart, state, errors, nystrom, system)
-        [origin, square] = executor.persist([begun, executor.call(_square, errors)], nbytes=0)
-        state = origin
+        origin = executor.call(_restart, state, errors, nystrom, system)
+        [origin] = executor.persist([origin], nbytes=0)
+        state = executor.call(_state, origin)
         # That of the steps has drifted by rounding: the one computed anew takes its place.
         residuals[-1:] = [executor.gather("residual", executor.call(_residual, state))]
         seconds[-1:] = [time.perf_counter() - began]
-        settled = residuals[-1] <= (2 if attempt else 1) * tolerance
-        while not settled and residuals[-1] > tolerance:
+        good = residuals[-1] <= (2 if attempt else 1) * tolerance
+        while not good and residuals[-1] > tolerance:
             if len(residuals) > _MOST_ITERATIONS or _too_slow(residuals, tolerance):
                 return None
             product = _product_tree(executor, encoded, nystrom, state, plan)
@@ -298,13 +314,9 @@ def solve_by_iterations(
             stage = f"iteration {len(residuals)}"
             residuals.append(executor.gather(stage, executor.call(_residual, state)))
             seconds.append(time.perf_counter() - began)
-        if not settled:
-            drift = executor.gather("residual", executor.call(_drift, origin, state, system))
-            settled = drift <= tolerance
-            square = executor.call(_square_after, square, origin, state, system)
-        if settled:
+        if executor.gather("residual", executor.call(_drift, origin, state, system)) <= tolerance:
             solution = executor.call(
-                _solution, state, square, system, nystrom, dictionary, dimension, tuple(residuals)
+                _solution, origin, state, system, nystrom, dictionary, dimension, tuple(residuals)
             )
             # The seconds are not among the arguments: they would name another value.
             return replace(executor.gather("solution", solution), seconds=tuple(seconds))
@@ -539,35 +551,34 @@ def _add_errors(parts: list[Residuals]) -> Residuals:
     return Residuals(_add([p.moment for p in parts]), _add([p.square for p in parts]))
 
 
-def _restart(state: CGState, errors: Residuals, nystrom: NystromMap, system: CGSystem) -> CGState:
+def _restart(state: CGState, errors: Residuals, nystrom: NystromMap, system: CGSystem) -> Origin:
     with single_blas_thread():
         residual = nystrom.features_of(errors.moment) - system.penalties * state.theta
-        return restart_cg(state, residual, system.factor)
+        return Origin(restart_cg(state, residual, system.factor), errors.square)
 
 
-def _square(errors: Residuals) -> Float64Array:
-    return errors.square
+def _state(origin: Origin) -> CGState:
+    return origin.state
 
 
-def _drift(origin: CGState, state: CGState, system: CGSystem) -> float:
+def _drift(origin: Origin, state: CGState, system: CGSystem) -> float:
     """Return what rounding in the products has done to the relative residual at most.
 
     In trials it was a ninth to a 180th of the bound for errors that all add up.
     """
-    moved = np.linalg.norm(state.theta - origin.theta, axis=0)
+    moved = np.linalg.norm(state.theta - origin.state.theta, axis=0)
     scale = np.sqrt(np.where(state.start_energy > 0, state.start_energy, np.inf))
     return _DRIFT * float(system.rounding * np.max(moved / scale, initial=0.0))
 
 
-def _square_after(
-    square: Float64Array, origin: CGState, state: CGState, system: CGSystem
-) -> Float64Array:
+def _square_after(origin: Origin, state: CGState, system: CGSystem) -> Float64Array:
     """Return Σ v (y − f)² after some steps δ: no pass, as the residuals hold Fᵀe and FᵀF δ."""
-    step = state.theta - origin.theta
-    moment = origin.residual + system.penalties * origin.theta
-    image = origin.residual - state.residual - system.penalties * step
+    start = origin.state
+    step = state.theta - start.theta
+    moment = start.residual + system.penalties * start.theta
+    image = start.residual - state.residual - system.penalties * step
     change = np.einsum("ij,ij->j", step, image - 2 * moment)
-    return np.maximum(square + change, 0)
+    return np.maximum(origin.square + change, 0)
 
 
 def _direction(state: CGState, nystrom: NystromMap) -> Float64Array:
@@ -606,8 +617,8 @@ def _residual(state: CGState) -> float:
 
 
 def _solution(
+    origin: Origin,
     state: CGState,
-    square: Float64Array,
     system: CGSystem,
     nystrom: NystromMap,
     dictionary: Dictionary,
@@ -619,6 +630,7 @@ def _solution(
         baseline_mu = mu_by_gcv(linear)
         coefficients = nystrom.coefficients(state.theta)
         freedom = degrees_of_freedom(system.factor, system.mu)
+        square = _square_after(origin, state, system)
         return Solution(
             coefficients=on_dictionary(coefficients[:m], dictionary),
             slopes=coefficients[m:],
