@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,11 +42,18 @@ class Kernel(Protocol):
 class _BuiltinKernel:
     """Common face of the built-in kernels.
 
+    With ``directions``, a matrix A of shape (r, d), rows are measured along these: x stands for
+    A x, whose length scales are one number or r of them. Distances are then those of
+    Rasmussen & Williams (2006), section 5.1, with a full matrix of length scales.
+
     Subclasses define ``_fill`` (write a sub-block in place) and ``_prepare``
     (what is made of the rows once per call: scaled or augmented copies).
     """
 
     length_scale: float | tuple[float, ...] = 1.0
+    directions: tuple[tuple[float, ...], ...] | None = field(
+        default=None, kw_only=True, repr=False
+    )
 
     def __post_init__(self) -> None:
         scale = np.asarray(self.length_scale, dtype=float)
@@ -57,6 +64,14 @@ class _BuiltinKernel:
             )
         value = float(scale) if scale.ndim == 0 else tuple(map(float, scale))
         object.__setattr__(self, "length_scale", value)
+        if self.directions is not None:
+            object.__setattr__(self, "directions", _checked_directions(self.directions, scale))
+
+    def __str__(self) -> str:
+        if self.directions is None:
+            return repr(self)
+        r, d = np.shape(self.directions)
+        return f"{self!r} along {r} directions of {d} features"
 
     def __call__(self, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:
         """Return the kernel matrix between the rows of X and Y, shape (len(X), len(Y)).
@@ -112,6 +127,8 @@ class _BuiltinKernel:
         raise NotImplementedError
 
     def _scaled(self, X: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
+        if self.directions is not None:
+            X = self._turned(X, dtype)
         scale = np.asarray(self.length_scale)
         if scale.ndim and scale.size != X.shape[1]:
             raise InvalidParameterError(
@@ -119,6 +136,37 @@ class _BuiltinKernel:
                 f"give one number or one per feature"
             )
         return np.multiply(X, 1.0 / scale, dtype=dtype)
+
+    def _turned(self, X: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
+        """Return the coordinates of the rows along the directions, shape (n, r)."""
+        directions = np.asarray(self.directions, dtype)
+        if directions.shape[1] != X.shape[1]:
+            raise InvalidParameterError(
+                f"directions are of {directions.shape[1]} features, but the rows have {X.shape[1]}"
+            )
+        return np.asarray(X, dtype) @ directions.T
+
+
+def _checked_directions(directions: Any, scale: Any) -> tuple[tuple[float, ...], ...]:
+    """Return directions as plain numbers.
+
+    Raises
+    ------
+    InvalidParameterError
+        Where they are no matrix of finite numbers, a row per length scale.
+    """
+    matrix = np.asarray(directions, dtype=float)
+    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
+        raise InvalidParameterError(
+            f"directions must be a matrix of finite numbers, one row of d numbers per direction; "
+            f"got one of shape {matrix.shape}"
+        )
+    if scale.ndim and len(scale) != len(matrix):
+        raise InvalidParameterError(
+            f"length_scale has {len(scale)} values for {len(matrix)} directions; give one number "
+            f"or one per direction"
+        )
+    return tuple(tuple(map(float, row)) for row in matrix)
 
 
 # −log of the least entry. Smaller ones mean nothing beside 1, and their products would be
@@ -160,6 +208,9 @@ class RBF(_BuiltinKernel):
     ----------
     length_scale : float or tuple of float, default 1.0
         ℓ > 0, in the units of the rows; one number or one per feature.
+    directions : tuple of tuple of float, optional
+        A of shape (r, d), by keyword: rows are measured along these, A x in place of x, and
+        there are length scales for these.
     """
 
     unit_diagonal: ClassVar[bool] = True
@@ -184,6 +235,9 @@ class Matern(_BuiltinKernel):
     ----------
     length_scale : float or tuple of float, default 1.0
         ℓ > 0, in the units of the rows; one number or one per feature.
+    directions : tuple of tuple of float, optional
+        A of shape (r, d), by keyword: rows are measured along these, A x in place of x, and
+        there are length scales for these.
     nu : float, default 1.5
         Smoothness. With a = sqrt(2ν) ‖x − y‖ / ℓ the kernel is exp(−a),
         (1 + a) exp(−a) and (1 + a + a²/3) exp(−a).
@@ -243,6 +297,9 @@ class Laplacian(_BuiltinKernel):
     ----------
     length_scale : float or tuple of float, default 1.0
         ℓ > 0; one number or one per feature.
+    directions : tuple of tuple of float, optional
+        A of shape (r, d), by keyword: rows are measured along these, A x in place of x, and
+        there are length scales for these.
 
     Notes
     -----
@@ -274,6 +331,9 @@ class Linear(_BuiltinKernel):
     ----------
     length_scale : float or tuple of float, default 1.0
         ℓ > 0; one number or one per feature.
+    directions : tuple of tuple of float, optional
+        A of shape (r, d), by keyword: rows are measured along these, A x in place of x, and
+        there are length scales for these.
     """
 
     def _fill(
@@ -295,6 +355,9 @@ class Polynomial(_BuiltinKernel):
     ----------
     length_scale : float or tuple of float, default 1.0
         ℓ > 0; one number or one per feature.
+    directions : tuple of tuple of float, optional
+        A of shape (r, d), by keyword: rows are measured along these, A x in place of x, and
+        there are length scales for these.
     degree : int, default 3
         At least 1.
     coef0 : float, default 1.0
@@ -590,11 +653,18 @@ def kernel_config(kernel: Kernel) -> dict[str, Any]:
     """Return a kernel as plain values: its name and parameters, for a store."""
     for name, cls in BUILTIN_KERNELS.items():
         if type(kernel) is cls:
-            parameters = {f.name: getattr(kernel, f.name) for f in fields(cls)}
-            return {"name": name} | {
-                k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()
-            }
+            parameters = {f.name: _plain(getattr(kernel, f.name), list) for f in fields(cls)}
+            if kernel.directions is None:
+                del parameters["directions"]
+            return {"name": name} | parameters
     return {"name": "custom", "class": f"{type(kernel).__module__}.{type(kernel).__qualname__}"}
+
+
+def _plain(value: Any, sequence: type[list[Any]] | type[tuple[Any, ...]]) -> Any:
+    """Return a value with its sequences, and those in them, as lists or tuples."""
+    if isinstance(value, list | tuple):
+        return sequence(_plain(each, sequence) for each in value)
+    return value
 
 
 def kernel_from_config(config: Mapping[str, Any]) -> Kernel:
@@ -611,6 +681,6 @@ def kernel_from_config(config: Mapping[str, Any]) -> Kernel:
             f"the kernel {config.get('class', name)!r} is not built in; pass the object itself: "
             f"load(path, kernel=...)"
         )
-    parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
+    parameters = {k: _plain(v, tuple) for k, v in config.items()}
     parameters.pop("name")
     return BUILTIN_KERNELS[name](**parameters)

@@ -18,7 +18,7 @@ SAMPLER_NAMES = (  # of squeak_dist.samplers
     "uniform", "two-pass-rls", "ink-estimate", "rls-sampling", "recursive-rls", "bless",
     "greedy-cholesky", "random-cholesky", "k-means",
 )  # fmt: skip
-LENGTH_SCALES = ("auto", "isotropic", "median")  # chosen by the fit
+LENGTH_SCALES = ("auto", "ARD", "isotropic", "median")  # chosen by the fit
 
 ALIASES = {  # what other libraries call them
     "alpha": "mu",

@@ -32,6 +32,7 @@ MIN_ROWS = 512  # a dictionary below this size costs nothing, so it may grow to 
 _MAX_BLOCK_ROWS = 4096
 COARSE_STRIDE = 4  # the prefilter's map keeps every fourth row of the dictionary
 COARSE_FROM = 256  # below this size the prefilter does not pay
+_SMALLEST_STEP, _LARGEST_STEP = 1.02, 4.0  # of γ, where a dictionary does not fit
 _FULL_SHARE = 0.95  # of max_dictionary: with less room than that a stream stops
 
 
@@ -50,8 +51,8 @@ class SqueakParameters:
     max_dictionary : int, optional
         Largest number of distinct rows; none by default.
     on_overrun : {"raise_gamma", "stop"}, default "raise_gamma"
-        What happens when Shrink cannot hold ``max_dictionary``: raise γ (by 2,
-        or by 2^(1/4) where little is missing) and shrink again; or let the
+        What happens when Shrink cannot hold ``max_dictionary``: raise γ (by as much
+        as the excess of rows asks for, at most fourfold) and shrink again; or let the
         dictionary never exceed it, and see no more rows once Shrink frees less
         than a twentieth of it.
     growth : float, default 1.5
@@ -275,11 +276,25 @@ def shrink(
     limit = parameters.max_dictionary
     while limit is not None and len(thinned) > limit and parameters.on_overrun == "raise_gamma":
         # RLS fall as γ grows, so this is sound; the dictionary is accurate for the new γ only.
-        # Doubling where little is missing would leave a third of the budget unused.
-        step = 2.0 if len(thinned) > 1.5 * limit else 2**0.25
-        thinned = replace(thinned, gamma=step * thinned.gamma)
+        thinned = replace(thinned, gamma=overrun_step(len(thinned), limit) * thinned.gamma)
         thinned = thin(thinned, _estimated_rls(kernel, thinned, parameters.epsilon), rng)
     return thinned
+
+
+def overrun_step(size: int, limit: int) -> float:
+    """Return the factor of γ that takes a dictionary down to its limit, or nearly so.
+
+    Parameters
+    ----------
+    size, limit : int
+        Rows that it has, and may have.
+
+    Returns
+    -------
+    float
+        Between 1.02 and 4: sizes fall with γ^½ or less, and a little with each estimate.
+    """
+    return min(max((size / limit) ** 2, _SMALLEST_STEP), _LARGEST_STEP)
 
 
 def thin(

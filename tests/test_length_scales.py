@@ -232,7 +232,8 @@ def test_relevant_columns_are_found_by_a_fit():
     assert error["isotropic"] < 1.05 * error["median"]
     report = fitted(X, y).report_["tuning"]
     assert report["chosen"] == "ARD"
-    assert [c["length_scale"] for c in report["candidates"]] == ["median", "median", "ARD", "ARD"]
+    competed = [candidate["length_scale"] for candidate in report["candidates"]]
+    assert competed == ["median", "median", "ARD", "ARD", "directions"]
 
 
 def test_rough_and_smooth_functions_get_their_kernel():
@@ -275,7 +276,7 @@ def test_awkward_tables(case):
 
 
 def test_a_wrong_word():
-    with pytest.raises(InvalidParameterError, match="'auto', 'isotropic', 'median'"):
+    with pytest.raises(InvalidParameterError, match="'auto', 'ARD', 'isotropic', 'median'"):
         fitted(np.eye(3), np.arange(3.0), length_scale="ard")
     with pytest.raises(InvalidParameterError, match=r"isotropic.*got 'linear'"):
         fitted(np.eye(3), np.arange(3.0), kernel="linear", length_scale="isotropic")

@@ -49,12 +49,14 @@ class SqueakRegressor(RegressorMixin, SqueakPredictor):  # type: ignore[misc]
         ``kernel.diag(X)``, which is given the encoded rows. ``"auto"``: RBF or Matérn
         3/2, whichever leaves the smaller leave-one-out error on a sample (RBF with
         ``length_scale="median"``, which searches for nothing).
-    length_scale : float, sequence of float, "auto", "isotropic" or "median", default "auto"
-        In the units of the columns; one number or one per encoded feature. ``"auto"``:
-        one per feature by maximum marginal likelihood on up to 1,024 rows, where that
-        lowers the leave-one-out error of a small model on up to 4,096 rows; else one
-        number, by likelihood (``"isotropic"``) or as the median distance (``"median"``).
-        The columns are standardized for each of the three words.
+    length_scale : float, sequence of float, "auto", "ARD", "isotropic" or "median"
+        In the units of the columns; one number or one per encoded feature; default
+        ``"auto"``: by maximum marginal likelihood on up to 1,024 rows, one per feature
+        (``"ARD"``) or, of up to 32 features, one per direction among them
+        (:attr:`~squeak_dist.RBF.directions`), whichever leaves the smaller leave-one-out
+        error of a small model on up to 4,096 rows; the median distance where neither beats
+        that. ``"isotropic"``: one number by likelihood; ``"median"``: the median distance.
+        The columns are standardized for each of these words.
     mu : float or "auto", default "auto"
         Ridge penalty μ > 0 on a sum of squares: scikit-learn KernelRidge's
         ``alpha`` (FALKON's penalty is μ/n). ``"auto"``: generalized

@@ -116,6 +116,8 @@ def _text(value: Any) -> str:
 
 def _kernel(model: AnyModel) -> str:
     scale = getattr(model.kernel, "length_scale", None)
+    if getattr(model.kernel, "directions", None) is not None:
+        return str(model.kernel)
     if isinstance(scale, float):
         return f"{type(model.kernel).__name__}, length scale {number(scale)}"
     if isinstance(scale, tuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from typing import Protocol
@@ -18,7 +17,7 @@ from squeak_dist.errors import (
     LengthMismatchError,
 )
 from squeak_dist.kernels import Kernel
-from squeak_dist.squeak import SqueakParameters
+from squeak_dist.squeak import SqueakParameters, overrun_step
 
 
 class Sampler(Protocol):
@@ -230,9 +229,9 @@ def at_a_gamma_that_fits(
     parameters : SqueakParameters
         γ and ``max_dictionary``.
     """
-    gamma, limit = parameters.gamma, parameters.max_dictionary or math.inf
+    gamma, limit = parameters.gamma, parameters.max_dictionary
     chosen = choose(gamma)
-    while len(chosen) > limit:
-        gamma *= 2.0 if len(chosen) > 1.5 * limit else 2**0.25
+    while limit is not None and len(chosen) > limit:
+        gamma *= overrun_step(len(chosen), limit)
         chosen = choose(gamma)
     return chosen

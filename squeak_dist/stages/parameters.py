@@ -114,11 +114,12 @@ class FitParameters:
             make_kernel("rbf", as_length_scale(np.asarray(self.length_scale).tolist()))
         elif self.length_scale not in LENGTH_SCALES:
             as_length_scale(self.length_scale)
-        if self.length_scale == "isotropic" and named and self.kernel not in _TUNABLE:
+        likely = isinstance(self.length_scale, str) and self.length_scale in ("ARD", "isotropic")
+        if likely and named and self.kernel not in _TUNABLE:
             raise InvalidParameterError(
-                f'length_scale="isotropic" is by maximum likelihood, which is for kernel='
-                f'{", ".join(map(repr, _TUNABLE))}; got {self.kernel!r}. "auto" takes the median '
-                f"distance there"
+                f'length_scale="{self.length_scale}" is by maximum likelihood, which is for '
+                f"kernel={', '.join(map(repr, _TUNABLE))}; got {self.kernel!r}. "
+                f'"auto" takes the median distance there'
             )
 
     @property

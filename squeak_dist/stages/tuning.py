@@ -30,11 +30,13 @@ from squeak_dist.stages.parameters import FitParameters, as_length_scale
 from squeak_dist.tuning import (
     Candidate,
     Choice,
+    LikelyKernel,
     SampleSpectrum,
     TuningRows,
     choose_gamma,
     choose_kernel,
     leave_one_out,
+    likely_directions,
     likely_kernel,
     log_loss,
     median_length_scale,
@@ -168,6 +170,9 @@ def tune(
     shared = executor.share(sample)
     searches = _searches(sample, parameters)
     candidates = [executor.call(_find_task, shared, search) for search in searches]
+    separate = [place for place, search in enumerate(searches) if search.length_scale == "ARD"]
+    if separate and parameters.length_scale == "auto":
+        candidates.append(executor.call(_turn_task, shared, candidates[separate[0]]))
     if len(candidates) > 1:
         candidates = [executor.call(_judge_task, c, shared, parameters) for c in candidates]
     tuned: Tuned = executor.gather(
@@ -190,7 +195,8 @@ def _searches(sample: TuningSample, parameters: FitParameters) -> list[Search]:
     radial = all(isinstance(family, RBF | Matern) for family in families)
     if parameters.length_scale == "median" or not radial or not _tells(sample):
         return medians[:1]
-    how = "ARD" if parameters.length_scale == "auto" and sample.X.shape[1] > 1 else "isotropic"
+    several = parameters.length_scale in ("auto", "ARD") and sample.X.shape[1] > 1
+    how = "ARD" if several else "isotropic"
     return [*medians, *(Search(how, family) for family in families)]
 
 
@@ -202,8 +208,26 @@ def _tells(sample: TuningSample) -> bool:
 
 def _find_task(sample: TuningSample, search: Search) -> Candidate:
     with single_blas_thread():
-        kernel = _found_kernel(sample, search)
-    return Candidate(search.length_scale, kernel)
+        if search.length_scale == "given":
+            return Candidate("given", search.family)
+        if search.length_scale == "median":
+            scale = median_length_scale(sample.leading().X)
+            return Candidate("median", replace(search.family, length_scale=scale))
+        rows, _ = _tuning_rows(sample)
+        found = likely_kernel(search.family, rows, separate=search.length_scale == "ARD")
+    return _likely(search.length_scale, found)
+
+
+def _turn_task(sample: TuningSample, separate: Candidate) -> Candidate:
+    """Go on from a length scale per feature to directions of the features."""
+    rows, _ = _tuning_rows(sample)
+    with single_blas_thread():
+        found = None if separate.likely is None else likely_directions(separate.likely, rows)
+    return _likely("directions", found)
+
+
+def _likely(how: str, found: LikelyKernel | None) -> Candidate:
+    return Candidate(how, None if found is None else found.kernel, likely=found)
 
 
 def _judge_task(
@@ -221,20 +245,11 @@ def _judge_task(
     return replace(candidate, loss=loss(left_out))
 
 
-def _found_kernel(sample: TuningSample, search: Search) -> Kernel | None:
-    if search.length_scale == "given":
-        return search.family
-    if search.length_scale == "median":
-        return replace(search.family, length_scale=median_length_scale(sample.leading().X))
-    rows, _ = _tuning_rows(sample)
-    likely = likely_kernel(search.family, rows, separate=search.length_scale == "ARD")
-    return None if likely is None else likely.kernel
-
-
 def _tune_task(
     candidates: list[Candidate], sample: TuningSample, parameters: FitParameters
 ) -> Tuned:
-    choice = choose_kernel(candidates, _LOSSES[parameters.classifies])
+    judged = [replace(candidate, likely=None) for candidate in candidates]
+    choice = choose_kernel(judged, _LOSSES[parameters.classifies])
     kernel = choice.chosen.kernel
     assert kernel is not None  # the median distance is always found
     with single_blas_thread():

@@ -15,8 +15,18 @@ from squeak_dist.tuning.kernel_choice import (
     log_loss,
     squared_loss,
 )
-from squeak_dist.tuning.length_scales import LikelyKernel, likely_kernel, median_length_scale
-from squeak_dist.tuning.marginal_likelihood import Radial, TuningRows, negative_log_likelihood
+from squeak_dist.tuning.length_scales import (
+    LikelyKernel,
+    likely_directions,
+    likely_kernel,
+    median_length_scale,
+)
+from squeak_dist.tuning.marginal_likelihood import (
+    Radial,
+    TuningRows,
+    likelihood_of_directions,
+    negative_log_likelihood,
+)
 
 __all__ = [
     "Candidate",
@@ -29,6 +39,8 @@ __all__ = [
     "choose_gamma",
     "choose_kernel",
     "leave_one_out",
+    "likelihood_of_directions",
+    "likely_directions",
     "likely_kernel",
     "log_loss",
     "median_length_scale",

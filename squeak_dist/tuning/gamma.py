@@ -12,7 +12,7 @@ from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.kernels import Kernel, kernel_block
 from squeak_dist.ridge_path import RidgePath
 
-_BUDGET_SHARE = 0.9  # of max_dictionary: the estimate is for the mean size
+_BUDGET_SHARE = 0.95  # of max_dictionary: the estimate is for the mean size
 _LEAST_ROWS = 20  # that an automatic γ keeps, however much noise μ stands for
 _LEAST_ESTIMATE = 0.9  # of (1 − ε)τ: what p is on average, the least of several estimates
 _LARGEST_CORRECTION = 20.0  # of log γ: beyond, all of the sample's rows are in the dictionary

