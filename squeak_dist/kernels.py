@@ -137,6 +137,18 @@ class _BuiltinKernel:
             )
         return np.multiply(X, 1.0 / scale, dtype=dtype)
 
+    @property
+    def feature_scales(self) -> float | tuple[float, ...]:
+        """Length scale of each feature while the others stay; infinite for one without a say.
+
+        ``length_scale`` where there are no directions, else 1/‖A e_j / ℓ‖.
+        """
+        if self.directions is None:
+            return self.length_scale
+        changes = np.asarray(self.directions) / np.atleast_1d(self.length_scale)[:, None]
+        with np.errstate(divide="ignore"):
+            return tuple(map(float, 1 / np.linalg.norm(changes, axis=0)))
+
     def _turned(self, X: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
         """Return the coordinates of the rows along the directions, shape (n, r)."""
         directions = np.asarray(self.directions, dtype)

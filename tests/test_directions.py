@@ -65,6 +65,16 @@ def test_its_values_are_plain_and_come_back():
     assert "nan" not in repr(kernel)
 
 
+def test_length_scales_of_single_features():
+    scales = RBF((2.0, 0.5), directions=A).feature_scales
+    for j, scale in enumerate(scales):
+        step = np.zeros((2, 3))
+        step[1, j] = scale
+        assert RBF((2.0, 0.5), directions=A)(step)[0, 1] == pytest.approx(np.exp(-0.5))
+    assert RBF((2.0, 0.5)).feature_scales == (2.0, 0.5)
+    assert RBF(directions=[[1.0, 0.0]]).feature_scales == (1.0, np.inf)
+
+
 @pytest.mark.parametrize(
     ("directions", "scale", "words"),
     [
@@ -160,6 +170,13 @@ def test_they_are_stored(fitted, tmp_path):
     again = squeak_dist.load(tmp_path / "model.zarr")
     assert again.kernel_ == along.kernel_
     assert again.predict(frame).tobytes() == along.predict(frame).tobytes()
+
+
+def test_the_report_says_so(fitted, tmp_path):
+    _, along, separate = fitted
+    page = along.report(tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "RBF along 7 directions, length scales of columns a " in page
+    assert "along" not in str(separate.kernel_)
 
 
 def test_rows_of_no_sum_get_none():

@@ -115,14 +115,15 @@ def _text(value: Any) -> str:
 
 
 def _kernel(model: AnyModel) -> str:
-    scale = getattr(model.kernel, "length_scale", None)
-    if getattr(model.kernel, "directions", None) is not None:
-        return str(model.kernel)
+    scale = getattr(model.kernel, "feature_scales", None)
+    name = type(model.kernel).__name__
     if isinstance(scale, float):
-        return f"{type(model.kernel).__name__}, length scale {number(scale)}"
+        return f"{name}, length scale {number(scale)}"
     if isinstance(scale, tuple):
         pairs = [f"{n} {s:.3g}" for n, s in zip(model.encoding.encoded_names, scale, strict=False)]
-        return f"{type(model.kernel).__name__}, length scales {_shortened(pairs)}"
+        turned = getattr(model.kernel, "directions", None)
+        along = "" if turned is None else f" along {len(turned)} directions"
+        return f"{name}{along}, length scales{' of columns' if along else ''} {_shortened(pairs)}"
     return str(model.kernel)
 
 

@@ -101,7 +101,9 @@ def choose_kernel(candidates: Sequence[Candidate], loss: str) -> Choice:
         What the losses are, for the report.
     """
     counted = [_HANDICAP.get(c.length_scale, 1.0) * c.loss for c in candidates]
-    chosen = next(c for c, of in zip(candidates, counted, strict=True) if of <= _TIE * min(counted))
+    chosen = next(
+        c for c, of in zip(candidates, counted, strict=True) if of <= _TIE * min(counted)
+    )
     return Choice(chosen, tuple(candidates), loss)
 
 
