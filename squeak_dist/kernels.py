@@ -409,6 +409,9 @@ class Cosine(_BuiltinKernel):
     ----------
     length_scale : float or tuple of float, default 1.0
         ℓ > 0; only the ratios between features matter.
+    directions : tuple of tuple of float, optional
+        A of shape (r, d), by keyword: rows are measured along these, A x in place of x, and
+        there are length scales for these.
     """
 
     def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
