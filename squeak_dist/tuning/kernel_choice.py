@@ -23,12 +23,13 @@ from squeak_dist.linalg import solve_lower, solve_lower_transposed
 from squeak_dist.nystrom import distinct_rows, linear_columns, projected_map
 from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import joint_equations, ridge_factor
-from squeak_dist.tuning.length_scales import LikelyKernel, rows_of_likelihood
+from squeak_dist.tuning.length_scales import LikelyKernel
 from squeak_dist.tuning.marginal_likelihood import TuningRows
 
 _CENTRES_SHARE, _CENTRES = 4, 512
 _OUTLYING = 3.0  # standard deviations of the target that an error counts at most
-# The d² numbers of directions come from a thousand rows, and do not get better with all of them.
+# The d² numbers of directions come from a thousand rows, some of which they are judged by, and
+# do not get better with all of them.
 _HANDICAP = {"directions": 1.03}
 _TIE = 1.01  # errors this close are a tie, which the simpler kernel wins
 
@@ -126,10 +127,10 @@ def leave_one_out(
     Returns
     -------
     LeftOut or None
-        y − e / (1 − v h) of rows that are no centres, nor among those of likelihoods where
-        half of the sample is left: e the errors on the rows fitted and h their leverage
-        φᵀ A⁻¹ φ (Allen 1974, PRESS). The centres are the first quarter of the rows, at most
-        512; μ is chosen by GCV. None where the equations cannot be solved.
+        y − e / (1 − v h) of the rows that are no centres: e the errors on the rows fitted
+        and h their leverage φᵀ A⁻¹ φ (Allen 1974, PRESS). The centres are the first quarter
+        of the rows, at most 512; μ is chosen by GCV. None where the equations cannot be
+        solved.
 
     Notes
     -----
@@ -154,9 +155,7 @@ def leave_one_out(
     if not np.isfinite(left_out).all():
         return None
     spread = np.sqrt(np.average(targets**2, axis=0, weights=v))
-    seen = rows_of_likelihood(len(X))
-    judged = slice(max(centres, seen if 2 * seen <= len(X) else 0), None)
-    return LeftOut(targets[judged], left_out[judged], v[judged], spread)
+    return LeftOut(targets[centres:], left_out[centres:], v[centres:], spread)
 
 
 def squared_loss(left_out: LeftOut) -> float:

@@ -77,17 +77,6 @@ def median_length_scale(X: FloatArray) -> float:
     return float(np.sqrt(np.median(different))) if len(different) else 1.0
 
 
-def rows_of_likelihood(rows: int) -> int:
-    """Return how many rows of a sample, its first ones, are used for likelihoods.
-
-    Parameters
-    ----------
-    rows : int
-        Of the sample: a quarter of it, at least 128 and at most 1,024.
-    """
-    return min(int(np.clip(rows // _ROWS_SHARE, *_ROWS)), rows)
-
-
 def likely_kernel(family: Radial, rows: TuningRows, *, separate: bool) -> LikelyKernel | None:
     """Return the kernel of a family that makes the targets of a sample most likely.
 
@@ -110,7 +99,7 @@ def likely_kernel(family: Radial, rows: TuningRows, *, separate: bool) -> Likely
     -----
     Cost: about 100 s³ multiply-adds for s = 512, and 12 for s = 1,024.
     """
-    few = rows.first(rows_of_likelihood(len(rows)))
+    few = rows.first(int(np.clip(len(rows) // _ROWS_SHARE, *_ROWS)))
     coarse = few.first(_COARSE_ROWS)
     median = median_length_scale(few.X)
     scales = rows.X.shape[1] if separate else 1
@@ -197,7 +186,7 @@ def likely_directions(start: LikelyKernel, rows: TuningRows) -> LikelyKernel | N
     d = rows.X.shape[1]
     if d > _MOST_TURNED:
         return None
-    few = rows.first(rows_of_likelihood(len(rows)))
+    few = rows.first(int(np.clip(len(rows) // _ROWS_SHARE, *_ROWS)))
     scales = np.broadcast_to(start.kernel.length_scale, d)
     B, log_mu, value = np.eye(d), float(np.log(start.mu)), np.inf
     sizes = ((few.first(_COARSE_ROWS), _COARSE_TURNS), (few, _ITERATIONS))
