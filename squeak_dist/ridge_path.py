@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.errors import NumericalError
@@ -21,6 +21,7 @@ from squeak_dist.linalg import symmetrize, triangular_inverse
 _MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
 _GRID = 28  # three a decade: a minimum of GCV is wider
 _PRECISION = 1e-3  # of log μ, which changes no prediction
+_FLAT = 1e-4  # of GCV: far below what it is uncertain by, sqrt(2/n)
 _LEAST_GAIN = 0.01  # of GCV: below it linear columns add risk far from the data, not accuracy
 
 
@@ -92,7 +93,12 @@ class RidgePath:
         return np.inf if left <= 0 else float(self.rows * square.sum() / left**2)
 
     def best_mu(self) -> float:
-        """Return the μ that minimizes GCV, from 1e-9 to 1 of the largest eigenvalue."""
+        """Return the largest μ whose GCV is least, but for 1e-4 of it.
+
+        It is from 1e-9 to 1 of the largest eigenvalue. Where there is hardly any noise the
+        curve is flat for decades, and rounding would choose among them; a variance r(x)/μ
+        would be as arbitrary.
+        """
         largest = float(self.values[-1]) or 1.0
         grid = np.log(largest) + np.linspace(np.log(_MU_FLOOR), 0, _GRID)
         return float(np.exp(_minimum(lambda log_mu: self.gcv(float(np.exp(log_mu))), grid)))
@@ -211,7 +217,10 @@ def _slopes(
 
 
 def _minimum(score: Callable[[float], float], grid: Float64Array) -> float:
-    """Return the minimum of a score: on the grid, then between the neighbours of the best."""
+    """Return the minimum of a score, on the grid and between the neighbours of the best.
+
+    Of a flat one it is the upper end, where the score is 1e-4 above its least.
+    """
     scores = [score(float(g)) for g in grid]
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
@@ -224,7 +233,17 @@ def _minimum(score: Callable[[float], float], grid: Float64Array) -> float:
             method="bounded",
             options={"xatol": _PRECISION},
         )
-    return float(refined.x if refined.fun <= scores[best] else grid[best])
+    least = min(float(refined.fun), scores[best])
+    place = float(refined.x) if refined.fun <= scores[best] else float(grid[best])
+    limit = (1 + _FLAT) * least
+    beyond = (i for i, g in enumerate(grid) if g > place and not scores[i] <= limit)
+    end = next(beyond, None)
+    if end is None:
+        return float(grid[-1])
+    start = max(place, float(grid[end - 1]))
+    if not np.isfinite(scores[end]):
+        return start
+    return float(brentq(lambda log_mu: score(log_mu) - limit, start, grid[end], xtol=_PRECISION))
 
 
 def ridge_path(

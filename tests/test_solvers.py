@@ -13,6 +13,7 @@ from squeak_dist.dictionary import Dictionary
 from squeak_dist.kernels import RBF, Laplacian, Matern, kernel_block
 from squeak_dist.linalg import symmetrize
 from squeak_dist.nystrom import projected_map, regularized_map
+from squeak_dist.ridge_path import ridge_path
 from squeak_dist.solvers import (
     NormalEquations,
     add_normal_equations,
@@ -342,7 +343,23 @@ def test_gcv_is_the_minimum_of_its_own_formula(table):
 
     chosen = mu_by_gcv(sums)
     others = [gcv(chosen * factor) for factor in np.geomspace(1e-3, 1e3, 61)]
-    assert gcv(chosen) <= min(others) * (1 + 1e-9)
+    # The largest μ within 1e-4 of the least.
+    assert gcv(chosen) <= min(others) * (1 + 1.01e-4)
+    assert gcv(1.1 * chosen) > min(others) * (1 + 1e-4)
+
+
+def test_of_a_flat_curve_the_largest_penalty_is_taken():
+    # No noise at all, and more rows than features by far: from 1e-9 to some μ GCV is the same.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-4, 4, size=(4000, 1))
+    y = np.sin(3 * X) + 0.3 * np.sin(40 * X)
+    sums = normal_equations(projected_map(KERNEL, X[::200]), X, y - y.mean())
+    path, _ = ridge_path(sums.gram, sums.moment, sums.target_square, sums.rows)
+    chosen = path.best_mu()
+    least = min(path.gcv(chosen * factor) for factor in np.geomspace(1e-6, 1, 25))
+    assert path.gcv(chosen) == pytest.approx(least * (1 + 1e-4), rel=1e-5)
+    assert path.gcv(1e-3 * chosen) < path.gcv(chosen)
+    assert chosen > 1e-4 * path.values[-1]
 
 
 def test_gcv_of_pure_noise_is_large_and_of_no_noise_is_small():
