@@ -17,7 +17,13 @@ from sklearn.linear_model import Ridge
 from squeak_dist.errors import ColumnsDropped, EmptyDataError, FitStopped, GammaRaised
 from squeak_dist.kernels import RBF, Laplacian, Linear, Matern, Polynomial
 from squeak_dist.leverage import accuracy_ratio, effective_dimension
-from squeak_dist.stages import FitParameters, PlainExecutor, fit_tables, projected_bytes
+from squeak_dist.stages import (
+    FitParameters,
+    PlainExecutor,
+    fit_tables,
+    iterating,
+    projected_bytes,
+)
 from squeak_dist.stages.executors import reduce_tree
 from squeak_dist.stages.planning import make_plan, profile_stage
 from squeak_dist.table import TableSchema, cut_table
@@ -492,6 +498,16 @@ def test_the_training_error_of_conjugate_gradients_at_a_small_mu():
     model = plain_fit(X, y, solver="cg", mu=1e-3, max_dictionary=200)
     rmse = np.sqrt(np.mean((predict(model, X) - y) ** 2))
     assert model.report["train_rmse"][0] == pytest.approx(rmse, rel=0.02)
+
+
+def test_a_residual_that_is_no_number_is_not_taken_for_a_small_one(monkeypatch):
+    X, y = made(4000, d=4)
+    settings = {"mu": 0.1, "max_dictionary": 150, "parts": 5}
+    assert plain_fit(X, y, solver="cg", **settings).report["solver"] == "cg"
+    monkeypatch.setattr(iterating, "_residual", lambda state: float("nan"))
+    model = plain_fit(X, y, solver="cg", **settings)
+    assert model.report["solver"] == "direct"
+    assert np.isfinite(model.coefficients).all()
 
 
 def test_where_the_iterations_would_not_converge_the_direct_solve_comes_in():

@@ -225,7 +225,7 @@ def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bo
     -----
     Seconds of one thread, measured on AVX-512 cores of 2.6 GHz: 0.75 ns and
     2 (d + 2) flops per kernel entry, 0.15 ns per entry and output for the two
-    products, 120 GFlop/s for n m² of a triangular solve or a Gram; nine passes
+    products, 120 GFlop/s for n m² of a triangular solve or a Gram; six passes
     (``_EXPECTED_PASSES``) in all. Only the ratio of the two sums counts.
     """
     square = m * m / 120e9
@@ -305,7 +305,7 @@ def solve_by_iterations(
         residuals[-1:] = [executor.gather("residual", executor.call(_residual, state))]
         seconds[-1:] = [time.perf_counter() - began]
         good = residuals[-1] <= (2 if attempt else 1) * tolerance
-        while not good and residuals[-1] > tolerance:
+        while not (good or residuals[-1] <= tolerance):  # a NaN is neither
             if len(residuals) > _MOST_ITERATIONS or _too_slow(residuals, tolerance):
                 return None
             product = _product_tree(executor, encoded, nystrom, state, plan)

@@ -84,7 +84,7 @@ class SampleSpectrum:
 
         A ridge λ on s rows acts as κ = λ / (s − d) does per row of infinitely many, d the
         degrees of freedom of both (Silverstein 1995; Bach, "High-dimensional analysis of double
-        descent", 2024, eq. 2.5); so λ / (s − d) = γ / (n − d), where n > s. 0 < λ ≤ γ s/n.
+        descent", 2024); so λ / (s − d) = γ / (n − d), where n > s. 0 < λ ≤ γ s/n.
         """
         s, n = len(self.values), self.rows
         if n <= s:
