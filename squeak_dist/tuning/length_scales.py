@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,15 +149,29 @@ def maximize(
         prior = 0.5 * float(off @ off) / len(rows)
         return value + prior, gradient + off / (_SPREAD * len(rows))
 
+    found = _minimum(objective, start, bounds, iterations)
+    if found is None:
+        return None
+    logarithms, value = found
+    scales = tuple(map(float, np.exp(logarithms[:-1])))
+    kernel = replace(family, length_scale=scales if len(scales) > 1 else scales[0])
+    return LikelyKernel(kernel, float(np.exp(logarithms[-1])), value)
+
+
+def _minimum(
+    objective: Callable[[Float64Array], tuple[float, Float64Array]],
+    start: Float64Array,
+    bounds: Sequence[tuple[float | None, float | None]],
+    iterations: int,
+) -> tuple[Float64Array, float] | None:
+    """Return where L-BFGS-B arrives and the value there; None where it is not finite."""
     found = minimize(
         objective, start, jac=True, method="L-BFGS-B", bounds=bounds,
         options={"maxiter": iterations, "ftol": _GAIN},
     )  # fmt: skip
     if not found.fun < _NOT_DEFINITE or not np.isfinite(found.x).all():
         return None
-    scales = tuple(map(float, np.exp(found.x[:-1])))
-    kernel = replace(family, length_scale=scales if len(scales) > 1 else scales[0])
-    return LikelyKernel(kernel, float(np.exp(found.x[-1])), float(found.fun))
+    return found.x, float(found.fun)
 
 
 def likely_directions(start: LikelyKernel, rows: TuningRows) -> LikelyKernel | None:
@@ -225,10 +240,8 @@ def _turn(
         return value + prior, np.append(by_directions, by_noise)
 
     bounds = [(None, None)] * (d * d) + [tuple(np.log(_NOISE))]
-    found = minimize(
-        objective, np.append(B, log_mu), jac=True, method="L-BFGS-B", bounds=bounds,
-        options={"maxiter": iterations, "ftol": _GAIN},
-    )  # fmt: skip
-    if not found.fun < _NOT_DEFINITE or not np.isfinite(found.x).all():
+    found = _minimum(objective, np.append(B, log_mu), bounds, iterations)
+    if found is None:
         return None
-    return found.x[:-1].reshape(d, d), float(found.x[-1]), float(found.fun)
+    values, value = found
+    return values[:-1].reshape(d, d), float(values[-1]), value
