@@ -23,6 +23,7 @@ _GRID = 28  # three a decade: a minimum of GCV is wider
 _PRECISION = 1e-3  # of log μ, which changes no prediction
 _FLAT = 1e-4  # of GCV: far below what it is uncertain by, sqrt(2/n)
 _LEAST_GAIN = 0.01  # of GCV: below it linear columns add risk far from the data, not accuracy
+_HIGHEST = 2.0  # deviations of the target that the constant may be from its mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,17 @@ class Border:
     gram: Float64Array
     ridge: Float64Array
     moment: Float64Array
+
+    @property
+    def weight_sum(self) -> float:
+        """Σ v, which the constant has in the Gram."""
+        return float(self.gram[-1, -1] - self.ridge[-1])
+
+    def constant_held(self, more: float) -> Border:
+        """Return the border whose constant has that much more ridge."""
+        added = np.zeros(len(self.ridge))
+        added[-1] = more
+        return replace(self, gram=self.gram + np.diag(added), ridge=self.ridge + added)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +120,11 @@ class RidgePath:
         """How many linear columns stand beside the features."""
         return 0 if self.border is None else len(self.border.gram)
 
+    @property
+    def ridge(self) -> Float64Array:
+        """What each of the linear columns has beside μ, shape (width,)."""
+        return np.zeros(0) if self.border is None else self.border.ridge
+
     def narrowed(self, width: int) -> RidgePath:
         """Return the path with the last ``width`` of its linear columns."""
         if self.border is None or width == 0:
@@ -123,6 +140,30 @@ class RidgePath:
                 border.moment[kept],
             ),
         )
+
+    def bounded(self, mu: float) -> RidgePath:
+        """Return the path whose constant is at most two deviations of the target from its mean.
+
+        The kernel part may make up for any constant among the rows, where μ is small and the
+        kernel smooth: far from all rows it would then be anything. The bound is the multiplier
+        of least squares under |b| ≤ 2σ: more ridge on the constant, none where it holds. Where
+        rounding outweighs μ, which GCV refuses, the path is returned as it is.
+        """
+        if self.border is None:
+            return self
+        border, shrunk = self.border, 1 / (self.values + mu)
+        try:
+            factor = _schur_factor(border, shrunk[:, None] * border.cross, mu)
+            constant = self.solution(mu)[1][-1]
+        except np.linalg.LinAlgError:
+            return self
+        deviation = np.sqrt(self.target_square / border.weight_sum)
+        highest = np.where(deviation > 0, _HIGHEST * deviation, np.inf)
+        excess = float(np.max(np.abs(constant) / highest, initial=0.0)) - 1
+        if excess <= 0:
+            return self
+        # b falls as 1 / (s + ridge): s is what the other columns leave of the constant's square.
+        return replace(self, border=border.constant_held(excess * float(factor[-1, -1] ** 2)))
 
     def solution(self, mu: float) -> tuple[Float64Array, Float64Array]:
         """Return the coefficients of the features, Vᵀθ of shape (m, k), and of linear columns.
@@ -177,17 +218,16 @@ def choose_penalty(
     others, where the kernel says nothing.
     """
 
-    def penalty(of: RidgePath) -> float:
-        return of.best_mu() if mu is None else mu
+    def penalized(of: RidgePath) -> tuple[float, RidgePath]:
+        chosen = of.best_mu() if mu is None else mu
+        return chosen, of.bounded(chosen)
 
     if linear_part is not None:
-        chosen = path if linear_part else path.narrowed(0)
-        return penalty(chosen), chosen
-    best = path.narrowed(0)
-    best_mu = penalty(best)
+        return penalized(path if linear_part else path.narrowed(0))
+    best_mu, best = penalized(path.narrowed(0))
     least = best.gcv(best_mu)
-    for wider, gain in ((path.narrowed(1), -_LEAST_GAIN), (path, _LEAST_GAIN)):
-        wider_mu = penalty(wider)
+    for candidate, gain in ((path.narrowed(1), -_LEAST_GAIN), (path, _LEAST_GAIN)):
+        wider_mu, wider = penalized(candidate)
         if (score := wider.gcv(wider_mu)) < (1 - gain) * least:
             best, best_mu, least = wider, wider_mu, score
     return best_mu, best
@@ -204,16 +244,21 @@ def _slopes(
         Where rounding outweighs μ: d columns add between 0 and d to df.
     """
     weighted = shrunk[:, None] * border.cross
-    schur = border.gram - border.cross.T @ weighted
-    schur[np.diag_indices_from(schur)] += mu
-    factor = np.asarray(np.linalg.cholesky(schur), np.float64)
+    factor = _schur_factor(border, weighted, mu)
     half = triangular_inverse(factor)
     slopes = half.T @ (half @ (border.moment - border.cross.T @ theta))
     spread = weighted @ half.T
-    added = len(schur) - mu * float(np.sum(half**2) + np.sum(spread**2))
-    if not 0 <= added <= len(schur):
+    added = len(half) - mu * float(np.sum(half**2) + np.sum(spread**2))
+    if not 0 <= added <= len(half):
         raise np.linalg.LinAlgError("rounding outweighs the penalty")
     return slopes, added
+
+
+def _schur_factor(border: Border, weighted: Float64Array, mu: float) -> Float64Array:
+    """Return the Cholesky factor of what the features leave of the linear columns, plus μ."""
+    schur = border.gram - border.cross.T @ weighted
+    schur[np.diag_indices_from(schur)] += mu
+    return np.asarray(np.linalg.cholesky(schur), np.float64)
 
 
 def _minimum(score: Callable[[float], float], grid: Float64Array) -> float:

@@ -21,6 +21,7 @@ from squeak_dist.ridge_path import Border, RidgePath, ridge_path
 _LINEAR_BLOCK_ROWS = 8192
 _Sums = tuple[Float64Array, Float64Array]  # Gram and moment
 _COLLINEAR = 1e-5  # of Σ v x²: what float32 leaves of a column that the kernel part spans
+_CONSTANT = float(np.finfo(np.float32).eps)  # of Σ v: more would grow with n to hold it at 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ class JointEquations:
     """Normal equations of the features [z(x), x, 1]: the kernel part, a linear one beside it.
 
     A column x that the kernel part spans would be left with rounding alone, so each
-    column has a ridge of 1e-5 of its own square beside μ.
+    column has a ridge of 1e-5 of its own square beside μ; the constant, one rounding of it.
 
     Parameters
     ----------
@@ -70,8 +71,15 @@ class JointEquations:
     lower: Float64Array
     upper: Float64Array
 
-    def assembled(self, width: int) -> NormalEquations:
-        """Return the normal equations of z and the last ``width`` of the linear columns."""
+    def assembled(self, ridge: Float64Array) -> NormalEquations:
+        """Return the normal equations of z and the last linear columns, one per given ridge.
+
+        Parameters
+        ----------
+        ridge : ndarray of float64, shape (w,)
+            What the w columns have beside μ: :attr:`RidgePath.ridge`.
+        """
+        width = len(ridge)
         if width == 0:
             return self.kernel
         m, kept = len(self.cross), slice(self.cross.shape[1] - width, None)
@@ -79,7 +87,7 @@ class JointEquations:
         gram[:m, :m] = self.kernel.gram
         gram[m:, :m] = self.cross[:, kept].T
         gram[:m, m:] = self.cross[:, kept]
-        gram[m:, m:] = self._linear_gram()[kept, kept]
+        gram[m:, m:] = symmetrize(self.linear.gram)[kept, kept] + np.diag(ridge)
         moment = np.concatenate([self.kernel.moment, self.linear.moment[kept]])
         return NormalEquations(gram, moment, self.kernel.target_square, self.kernel.rows)
 
@@ -92,13 +100,9 @@ class JointEquations:
         kernel = self.kernel
         path, vectors = ridge_path(kernel.gram, kernel.moment, kernel.target_square, kernel.rows)
         ridge = collinearity_ridge(self.linear)
-        border = Border(vectors.T @ self.cross, self._linear_gram(), ridge, self.linear.moment)
+        gram = symmetrize(self.linear.gram) + np.diag(ridge)
+        border = Border(vectors.T @ self.cross, gram, ridge, self.linear.moment)
         return replace(path, border=border), vectors
-
-    def _linear_gram(self) -> Float64Array:
-        gram = symmetrize(self.linear.gram)
-        gram[np.diag_indices_from(gram)] += collinearity_ridge(self.linear)
-        return gram
 
 
 def normal_equations(
@@ -278,8 +282,10 @@ def _with_columns_as_targets(sums: JointEquations) -> _Sums:
 
 
 def collinearity_ridge(linear: NormalEquations) -> Float64Array:
-    """Return the ridge of each linear column beside μ, shape (d + 1,)."""
-    return _COLLINEAR * np.diagonal(linear.gram)
+    """Return the least ridge of each linear column beside μ, shape (d + 1,)."""
+    ridge = _COLLINEAR * np.diagonal(linear.gram)
+    ridge[-1] = _CONSTANT * linear.gram[-1, -1]
+    return ridge
 
 
 def column_range(X: FloatArray) -> tuple[Float64Array, Float64Array]:

@@ -11,6 +11,8 @@ from squeak_dist.nystrom import linear_columns, projected_map
 from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import joint_equations, ridge_factor
 
+ROUNDING = np.finfo(np.float32).eps
+
 
 def problem(n=2000, seed=0, noise=0.05):
     """A flat field at height 3 with two high peaks."""
@@ -30,7 +32,7 @@ def test_the_path_is_that_of_the_dense_equations(width):
     assert path.width == width
     F = np.hstack([nystrom.transform(X), linear_columns(X, np.float64, width)])
     assert F.shape == (400, 40 + width)
-    equations = joint.assembled(width)
+    equations = joint.assembled(path.ridge)
     for mu in (1e-2, 1.0):
         A = equations.gram + mu * np.eye(len(equations.gram))
         np.testing.assert_allclose(A - mu * np.eye(len(A)), F.T * v @ F, rtol=1e-4, atol=1e-8)
@@ -65,7 +67,7 @@ def test_it_is_that_of_generalized_least_squares():
     Z = projected_map(model.model_.kernel, model.dictionary_.points).transform(rows)
     ones, centred = np.ones(len(X)), y - y.mean()
     solved = np.linalg.solve(Z @ Z.T + 0.2 * np.eye(len(X)), np.column_stack([centred, ones]))
-    own = 0.2 + 1e-5 * len(X)  # the penalty of the constant
+    own = 0.2 + ROUNDING * len(X)  # the penalty of the constant
     level = 0.2 * ones @ solved[:, 0] / (0.2 * ones @ solved[:, 1] + own)
     assert model.intercept_ - y.mean() == pytest.approx(level, rel=1e-3)
     assert abs(level) > 0.05
@@ -108,7 +110,7 @@ def test_the_deviation_knows_the_constant():
     # A Gaussian process with a constant of (nearly) flat prior beside it.
     inner = model.model_.kernel
     encoded = model.model_.encoding.encode(X)[0]
-    flat = 1 / (0.3 + 1e-5 * len(X))  # of the constant, in units of the kernel's scale times μ
+    flat = 1 / (0.3 + ROUNDING * len(X))  # of the constant, in units of the kernel's scale times μ
     K = inner(encoded, encoded) + 0.3 * flat
     new = np.array([[0.3, 0.2], [8.0, 8.0]])
     Z = model.model_.encoding.encode(new)[0]
@@ -118,6 +120,25 @@ def test_the_deviation_knows_the_constant():
     expected = np.sqrt(model.model_.noise_variance[0] * (1 + variance / 0.3))
     found = model.model_.deviation_encoded(Z)[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_constant_that_the_kernel_makes_up_for_stays_within_two_deviations(width):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(3000, 2))
+    curved = X[:, 0] ** 2 + X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=3000)
+    Y = np.column_stack([curved, X[:, 1]])
+    Y -= Y.mean(axis=0)
+    path = joint_equations(projected_map(RBF(4.0), X[:100]), X, Y).path().narrowed(width)
+    mu = 0.01
+    bounded = path.bounded(mu)
+    free, held = path.solution(mu)[1][-1], bounded.solution(mu)[1][-1]
+    deviations = Y.std(axis=0)
+    assert np.max(np.abs(free) / deviations) > 3
+    assert np.max(np.abs(held) / deviations) == pytest.approx(2)
+    assert (bounded.ridge[:-1] == path.ridge[:-1]).all()
+    assert bounded.gcv(mu) < 1.01 * path.gcv(mu)
+    assert bounded.bounded(mu).ridge == pytest.approx(bounded.ridge)
 
 
 def test_a_constant_that_costs_is_left_out():

@@ -99,12 +99,15 @@ class SampleSolution:
         The solution on the sample.
     mu : float
         μ, of all rows.
+    ridge : ndarray of float64, shape (p - m,)
+        What the linear columns have beside it.
     tolerance : float
         At which relative residual to stop.
     """
 
     theta: Float64Array
     mu: float
+    ridge: Float64Array
     tolerance: float
 
 
@@ -432,6 +435,7 @@ def _sample_solution(sums: CGSums, rate: float, penalty: Penalty) -> SampleSolut
         return SampleSolution(
             theta=np.concatenate([vectors @ theta, slopes]),
             mu=rate * scaled_mu,
+            ridge=rate * path.ridge,
             tolerance=_tolerance(_unexplained(path.train_square(scaled_mu), path.target_square)),
         )
 
@@ -456,15 +460,16 @@ def _system(
 ) -> CGSystem:
     joint, norm = estimate
     m, theta, dtype = len(nystrom), first.theta, nystrom.points.dtype
+    least_ridge = collinearity_ridge(sums.linear)
+    ridge = np.maximum(first.ridge, least_ridge[len(least_ridge) - len(first.ridge) :])
     with single_blas_thread():
-        gram = joint.assembled(len(theta) - m).gram
+        gram = joint.assembled(ridge).gram
         beside = gram[m:, m:]
         largest = norm + (float(np.linalg.norm(beside, 2)) if beside.size else 0.0)
         factor = preconditioner(gram, first.mu)
         least = least_eigenvalue(factor)
         penalties = np.full((len(theta), 1), first.mu)
-        ridge = collinearity_ridge(sums.linear)
-        penalties[m:, 0] += ridge[len(ridge) - len(beside) :]
+        penalties[m:, 0] += ridge
         return CGSystem(
             theta=theta,
             mu=first.mu,

@@ -183,9 +183,9 @@ def penalty_curve(sums: FoldSums, mus: Float64Array | None, linear_part: bool | 
     total = add_joint_equations(*sums.folds)
     best, path = choose_penalty(total.path(), None, linear_part)
     grid = best * np.logspace(-6, 6, 13) if mus is None else np.asarray(mus, np.float64)
-    folds = [fold.assembled(path.width) for fold in sums.folds]
+    folds = [fold.assembled(path.ridge / len(sums.folds)) for fold in sums.folds]
     errors = [_left_out(folds, j, grid) for j in range(len(folds))]
-    return _curve(sums, total.assembled(path.width), grid, grid, np.array(errors).T)
+    return _curve(sums, total.assembled(path.ridge), grid, grid, np.array(errors).T)
 
 
 def size_curve(sums: FoldSums, sizes: Sequence[int]) -> Curve:

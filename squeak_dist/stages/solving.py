@@ -24,7 +24,6 @@ from squeak_dist.solvers import (
     JointEquations,
     NormalEquations,
     add_joint_equations,
-    collinearity_ridge,
     joint_equations,
     mu_by_gcv,
     ridge_factor,
@@ -210,13 +209,12 @@ def solution_of(
     with single_blas_thread():
         mu, path = choose_penalty(joint.path(), penalty.mu, penalty.linear_part)
         baseline_mu = mu_by_gcv(joint.linear)
-        equations = joint.assembled(path.width)
+        equations = joint.assembled(path.ridge)
         factor = ridge_factor(equations, mu)
         freedom = degrees_of_freedom(factor, mu)
         theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))
-        square = train_square(equations, theta)
-        ridge = collinearity_ridge(joint.linear)[len(joint.linear.gram) - path.width :]
-        square = np.maximum(square - np.einsum("i,ij,ij->j", ridge, theta[m:], theta[m:]), 0)
+        held = np.einsum("i,ij,ij->j", path.ridge, theta[m:], theta[m:])
+        square = np.maximum(train_square(equations, theta) - held, 0)
         return Solution(
             coefficients=on_dictionary(nystrom.coefficients(theta[:m]), dictionary),
             slopes=theta[m:],

@@ -143,7 +143,7 @@ def leave_one_out(
         nystrom = projected_map(kernel, X[:centres][distinct_rows(X[:centres])])
         joint = joint_equations(nystrom, X, targets, rows.weights)
         mu, path = choose_penalty(joint.path(), None, linear_part)
-        equations = joint.assembled(path.width)
+        equations = joint.assembled(path.ridge)
         factor = ridge_factor(equations, mu)
     except (NumericalError, np.linalg.LinAlgError):
         return None
