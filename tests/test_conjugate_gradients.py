@@ -97,11 +97,12 @@ def test_steps_reach_the_direct_solution():
         state = step_cg(state, image, factor)
     assert state.relative_residual < 1e-7
     Z = nystrom.transform(X)
-    np.testing.assert_allclose(Z @ state.theta, Z @ theta, atol=1e-6)
+    # T has a condition of 1e6, K_DD one of 1e12: the last digits differ between processors.
+    np.testing.assert_allclose(Z @ state.theta, Z @ theta, rtol=0, atol=5e-5)
     moment, square = residual_moment(nystrom, X, Y, nystrom.coefficients(state.theta))
     again = restart_cg(state, solve_lower(nystrom.factor, moment) - mu * state.theta, factor)
-    assert again.relative_residual < 1e-6
-    np.testing.assert_allclose(square, np.sum((Y - Z @ theta) ** 2, axis=0), rtol=1e-6)
+    assert again.relative_residual < 1e-5
+    np.testing.assert_allclose(square, np.sum((Y - Z @ theta) ** 2, axis=0), rtol=1e-5)
 
 
 def test_residuals_are_measured_against_that_of_nothing():

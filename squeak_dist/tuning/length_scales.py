@@ -204,8 +204,10 @@ def likely_directions(start: LikelyKernel, rows: TuningRows) -> LikelyKernel | N
     few = rows.first(int(np.clip(len(rows) // _ROWS_SHARE, *_ROWS)))
     scales = np.broadcast_to(start.kernel.length_scale, d)
     B, log_mu, value = np.eye(d), float(np.log(start.mu)), np.inf
-    sizes = ((few.first(_COARSE_ROWS), _COARSE_TURNS), (few, _ITERATIONS))
-    for some, iterations in sizes if len(few) > _COARSE_ROWS else sizes[1:]:
+    steps = [(few.first(_COARSE_ROWS), _COARSE_TURNS)]
+    if len(few) > _COARSE_ROWS:
+        steps.append((few, _ITERATIONS))
+    for some, iterations in steps:
         found = _turn(start.kernel, B, log_mu, replace(some, X=some.X / scales), iterations)
         if found is None:
             return None
