@@ -185,6 +185,7 @@ def _checked_directions(directions: Any, scale: Any) -> tuple[tuple[float, ...],
 # denormal, which a processor handles many times slower; zeros would need a pass of their own.
 _FARTHEST = {np.dtype(np.float32): 39.0, np.dtype(np.float64): 700.0}
 _POLYNOMIAL = {0.5: 0.0, 1.5: 4.0, 2.5: 7.0}  # farther, where 1 + a and 1 + a + a²/3 are large
+_LOG_3 = float(np.log(3))
 _LARGEST_POWER = 0.4  # of the largest number: sums of squares of its 0.4th power are finite
 
 
@@ -285,20 +286,20 @@ class Matern(_BuiltinKernel):
         # Rounding can turn the distance of equal rows negative.
         np.clip(a, 0, (_FARTHEST[a.dtype] + _POLYNOMIAL[self.nu]) ** 2, out=a)
         np.sqrt(a, out=a)
+        if self.nu == 2.5:
+            # (1 + a + a²/3) exp(−a) = ((a + 1.5)² + 0.75) exp(−log 3 − a)
+            np.subtract(-_LOG_3, a, out=out)
+            np.exp(out, out=out)
+            a += 1.5
+            np.square(a, out=a)
+            a += 0.75
+            out *= a
+            return
         np.negative(a, out=out)
         np.exp(out, out=out)
-        if self.nu == 0.5:
-            return
         if self.nu == 1.5:
             a += 1
             out *= a
-            return
-        # 1 + a + a²/3 = ((a + 1.5)² + 0.75) / 3
-        a += 1.5
-        np.square(a, out=a)
-        a += 0.75
-        a *= 1 / 3
-        out *= a
 
 
 @dataclass(frozen=True)

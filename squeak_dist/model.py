@@ -15,14 +15,17 @@ from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoded_sample import EncodedSample
 from squeak_dist.encoding import FeatureEncoding
-from squeak_dist.kernels import Kernel, doubled_strips, kernel_diag
+from squeak_dist.kernels import Kernel, kernel_diag, kernel_strips
 from squeak_dist.linalg import ForwardSubstitution, forward_substitution
 from squeak_dist.nystrom import (
     NystromMap,
     evaluated_in_double,
     linear_columns,
+    row_slices,
     solution_map,
 )
+
+_BLOCK_ROWS = 8192  # that are copied to float64 at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,12 +133,16 @@ class FittedModel:
 
         Notes
         -----
-        Cost: n m kernel entries; memory: a strip of them, and a scaled copy of the rows.
+        Cost: n m kernel entries, in float64 whatever the dtype of the fit: in float32 the last
+        bits of an entry depend on the rows beside it, and the coefficients of a smooth function,
+        large as they are, would make that visible. Memory: a strip of entries.
         """
         points, coefficients = self._active
         predictions = np.empty((len(X), coefficients.shape[1]))
-        for rows, _, K in doubled_strips(self.kernel, X, points):
-            predictions[rows] = K @ coefficients
+        for block in row_slices(len(X), _BLOCK_ROWS):
+            doubled = X[block].astype(np.float64)
+            for rows, K in kernel_strips(self.kernel, doubled, points):
+                predictions[block][rows] = K @ coefficients
         if len(self.slopes):
             predictions += self._linear_columns(X) @ self.slopes
         return predictions + self.target_mean
@@ -210,12 +217,13 @@ class FittedModel:
         return linear_columns(np.clip(X, *self.column_range), np.float64, len(self.slopes))
 
     @cached_property
-    def _active(self) -> tuple[FloatArray, Float64Array]:
+    def _active(self) -> tuple[Float64Array, Float64Array]:
         """The points that predictions need, and their coefficients: copies have 0."""
         active = self.coefficients.any(axis=1)
+        points = self.dictionary.points.astype(np.float64)
         if active.all() or not active.any():
-            return self.dictionary.points, self.coefficients
-        return self.dictionary.points[active], self.coefficients[active]
+            return points, self.coefficients
+        return points[active], self.coefficients[active]
 
     @cached_property
     def _map(self) -> NystromMap:

@@ -181,11 +181,17 @@ def test_attributes_of_the_fit(fitted, frame):
     assert fitted.n_features_in_ == 3
     assert list(fitted.feature_names_in_) == FEATURES
     assert is_regressor(fitted)
-    # A prediction is what its attributes say.
-    encoded, _ = fitted.model_.encoding.encode(frame[FEATURES])
+    # A prediction is what its attributes say, in float64.
+    encoded = fitted.model_.encoding.encode(frame[FEATURES])[0].astype(np.float64)
     by_hand = fitted.kernel_(encoded, fitted.components_) @ fitted.dual_coef_ + fitted.intercept_
     by_hand += encoded @ fitted.linear_coef_
-    np.testing.assert_allclose(by_hand, fitted.predict(frame), atol=1e-5)
+    np.testing.assert_allclose(by_hand, fitted.predict(frame), rtol=1e-9)
+
+
+def test_a_row_has_the_same_prediction_beside_any_others(fitted, frame):
+    together = fitted.predict(frame)
+    for rows in (slice(0, 1), slice(7, 40), slice(40, None)):
+        np.testing.assert_allclose(fitted.predict(frame[rows]), together[rows], rtol=1e-9)
 
 
 def test_attributes_of_several_outputs(X, y):
