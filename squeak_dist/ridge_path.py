@@ -8,19 +8,20 @@ encoded columns and a constant, or the constant alone, which is an intercept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
 
 from squeak_dist._typing import Float64Array
 from squeak_dist.errors import NumericalError
-from squeak_dist.linalg import symmetrize, triangular_inverse
+from squeak_dist.linalg import symmetrize
 
 _MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
 _GRID = 28  # three a decade: a minimum of GCV is wider
-_PRECISION = 1e-3  # of log μ, which changes no prediction
+_BETWEEN = 8  # places between two of a grid; two rounds take log μ to 2 %
+_NO_FACTOR = -1.0  # on the diagonal in place of a factor, whose own is positive
+_MOST_NUMBERS = 1 << 22  # in a stack of matrices, one per μ
 _FLAT = 1e-4  # of GCV: far below what it is uncertain by, sqrt(2/n)
 _LEAST_GAIN = 0.01  # of GCV: below it linear columns add risk far from the data, not accuracy
 _HIGHEST = 2.0  # deviations of the target that the constant may be from its mean
@@ -85,11 +86,11 @@ class RidgePath:
 
     def train_square(self, mu: float) -> Float64Array:
         """Return Σ v (y − ŷ)² on the rows fitted, shape (k,)."""
-        return self._sums(mu)[0]
+        return self._sums(np.array([mu]))[0][0]
 
     def freedom(self, mu: float) -> float:
         """Return the degrees of freedom df(μ) = tr(A (A + μI)⁻¹), without the intercept."""
-        return self._sums(mu)[1]
+        return float(self._sums(np.array([mu]))[1][0])
 
     def gcv(self, mu: float) -> float:
         """Return GCV(μ) = n ‖y − ŷ‖² / (n − df(μ) − 1)², summed over outputs.
@@ -97,12 +98,7 @@ class RidgePath:
         Golub, Heath & Wahba (1979); infinite where no degree of freedom is left, or
         μ is so small that rounding in the sums outweighs it.
         """
-        try:
-            square, freedom = self._sums(mu)
-        except np.linalg.LinAlgError:
-            return np.inf
-        left = self.rows - 1 - freedom
-        return np.inf if left <= 0 else float(self.rows * square.sum() / left**2)
+        return float(self._scores(np.array([mu]))[0])
 
     def best_mu(self) -> float:
         """Return the largest μ whose GCV is least, but for 1e-4 of it.
@@ -113,7 +109,7 @@ class RidgePath:
         """
         largest = float(self.values[-1]) or 1.0
         grid = np.log(largest) + np.linspace(np.log(_MU_FLOOR), 0, _GRID)
-        return float(np.exp(_minimum(lambda log_mu: self.gcv(float(np.exp(log_mu))), grid)))
+        return float(np.exp(_minimum(lambda log_mus: self._scores(np.exp(log_mus)), grid)))
 
     @property
     def width(self) -> int:
@@ -151,19 +147,19 @@ class RidgePath:
         """
         if self.border is None:
             return self
-        border, shrunk = self.border, 1 / (self.values + mu)
-        try:
-            factor = _schur_factor(border, shrunk[:, None] * border.cross, mu)
-            constant = self.solution(mu)[1][-1]
-        except np.linalg.LinAlgError:
+        border, solved = self.border, self._solved(np.array([mu]))
+        if np.isnan(solved.freedom[0]):
             return self
+        constant = solved.slopes[0, -1]
         deviation = np.sqrt(self.target_square / border.weight_sum)
         highest = np.where(deviation > 0, _HIGHEST * deviation, np.inf)
         excess = float(np.max(np.abs(constant) / highest, initial=0.0)) - 1
         if excess <= 0:
             return self
         # b falls as 1 / (s + ridge): s is what the other columns leave of the constant's square.
-        return replace(self, border=border.constant_held(excess * float(factor[-1, -1] ** 2)))
+        return replace(
+            self, border=border.constant_held(excess * float(solved.constant_square[0]))
+        )
 
     def solution(self, mu: float) -> tuple[Float64Array, Float64Array]:
         """Return the coefficients of the features, Vᵀθ of shape (m, k), and of linear columns.
@@ -173,28 +169,85 @@ class RidgePath:
         LinAlgError
             If rounding outweighs μ beside linear columns.
         """
-        theta, slopes, _ = self._solved(mu)
-        return theta, slopes
+        solved = self._solved(np.array([mu]))
+        if np.isnan(solved.freedom[0]):
+            raise np.linalg.LinAlgError("rounding outweighs the penalty")
+        return solved.theta[0], solved.slopes[0]
 
-    def _sums(self, mu: float) -> tuple[Float64Array, float]:
-        """Return Σ v (y − ŷ)² per output and df: θ = A⁻¹b explains bᵀθ + θᵀMθ, M the penalty."""
-        theta, slopes, freedom = self._solved(mu)
-        explained = np.einsum("ij,ij->j", self.moment, theta)
-        if self.border is not None:
-            explained += np.einsum("ij,ij->j", self.border.moment, slopes)
-            explained += np.einsum("i,ij,ij->j", self.border.ridge, slopes, slopes)
-        norm = np.einsum("ij,ij->j", theta, theta) + np.einsum("ij,ij->j", slopes, slopes)
-        square = self.target_square - explained - mu * norm
-        return np.maximum(square, 1e-14 * self.target_square), freedom
+    def _scores(self, mus: Float64Array) -> Float64Array:
+        """Return GCV of each μ, shape (g,)."""
+        squares, freedom = self._sums(mus)
+        left = self.rows - 1 - freedom
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(left > 0, self.rows * squares.sum(axis=1) / left**2, np.inf)
 
-    def _solved(self, mu: float) -> tuple[Float64Array, Float64Array, float]:
-        """Return Vᵀθ, the linear coefficients and df."""
-        shrunk = 1 / (self.values + mu)
-        theta, freedom = shrunk[:, None] * self.moment, float(np.sum(self.values * shrunk))
+    def _sums(self, mus: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Return Σ v (y − ŷ)² per output, shape (g, k), and df, shape (g,).
+
+        θ = A⁻¹b explains bᵀθ + θᵀMθ, M the penalty. df is NaN where rounding outweighs μ.
+        """
+        squares, freedom = [], []
+        for some in _stacks(mus, self.moment.size + len(self.moment) * self.width):
+            solved = self._solved(some)
+            explained = np.einsum("ij,gij->gj", self.moment, solved.theta)
+            norm = np.einsum("gij,gij->gj", solved.theta, solved.theta)
+            if self.border is not None:
+                explained += np.einsum("ij,gij->gj", self.border.moment, solved.slopes)
+                own = solved.slopes**2
+                explained += np.einsum("i,gij->gj", self.border.ridge, own)
+                norm += own.sum(axis=1)
+            square = self.target_square - explained - some[:, None] * norm
+            squares.append(np.maximum(square, 1e-14 * self.target_square))
+            freedom.append(solved.freedom)
+        return np.concatenate(squares), np.concatenate(freedom)
+
+    def _solved(self, mus: Float64Array) -> _Solved:
+        """Solve for each μ, by block elimination where there are linear columns."""
+        shrunk = 1 / (self.values + mus[:, None])
+        freedom = shrunk @ self.values
+        theta = shrunk[:, :, None] * self.moment
         if self.border is None:
-            return theta, np.zeros((0, theta.shape[1])), freedom
-        slopes, added = _slopes(self.border, shrunk, theta, mu)
-        return theta - shrunk[:, None] * (self.border.cross @ slopes), slopes, freedom + added
+            empty = np.zeros((len(mus), 0, self.moment.shape[1]))
+            return _Solved(theta, empty, freedom, np.zeros(len(mus)))
+        border, d = self.border, self.width
+        weighted = shrunk[:, :, None] * border.cross
+        schur = border.gram - border.cross.T @ weighted + mus[:, None, None] * np.eye(d)
+        factors = _factors(schur)
+        half = np.linalg.inv(factors)  # S⁻¹ = halfᵀ half
+        rest = border.moment - border.cross.T @ theta
+        slopes = np.swapaxes(half, 1, 2) @ (half @ rest)
+        spread = weighted @ np.swapaxes(half, 1, 2)
+        # d columns add between 0 and d to df: where they do not, it is rounding.
+        added = d - mus * (np.sum(half**2, axis=(1, 2)) + np.sum(spread**2, axis=(1, 2)))
+        trusted = (factors[:, 0, 0] != _NO_FACTOR) & (added >= 0) & (added <= d)
+        return _Solved(
+            theta=theta - weighted @ slopes,
+            slopes=slopes,
+            freedom=np.where(trusted, freedom + added, np.nan),
+            constant_square=factors[:, -1, -1] ** 2,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Solved:
+    """Solutions for g penalties.
+
+    Parameters
+    ----------
+    theta : ndarray of float64, shape (g, m, k)
+        Vᵀθ.
+    slopes : ndarray of float64, shape (g, d, k)
+        Of the linear columns.
+    freedom : ndarray of float64, shape (g,)
+        df; NaN where rounding outweighs μ.
+    constant_square : ndarray of float64, shape (g,)
+        What all other columns leave of the constant's Σ v, penalties included.
+    """
+
+    theta: Float64Array
+    slopes: Float64Array
+    freedom: Float64Array
+    constant_square: Float64Array
 
 
 def choose_penalty(
@@ -233,62 +286,54 @@ def choose_penalty(
     return best_mu, best
 
 
-def _slopes(
-    border: Border, shrunk: Float64Array, theta: Float64Array, mu: float
-) -> tuple[Float64Array, float]:
-    """Return the linear coefficients and what they add to df, by block elimination.
-
-    Raises
-    ------
-    LinAlgError
-        Where rounding outweighs μ: d columns add between 0 and d to df.
-    """
-    weighted = shrunk[:, None] * border.cross
-    factor = _schur_factor(border, weighted, mu)
-    half = triangular_inverse(factor)
-    slopes = half.T @ (half @ (border.moment - border.cross.T @ theta))
-    spread = weighted @ half.T
-    added = len(half) - mu * float(np.sum(half**2) + np.sum(spread**2))
-    if not 0 <= added <= len(half):
-        raise np.linalg.LinAlgError("rounding outweighs the penalty")
-    return slopes, added
+def _stacks(mus: Float64Array, numbers: int) -> Iterator[Float64Array]:
+    """Yield the penalties, as many at a time as memory allows for that many numbers each."""
+    step = max(1, _MOST_NUMBERS // max(numbers, 1))
+    for start in range(0, len(mus), step):
+        yield mus[start : start + step]
 
 
-def _schur_factor(border: Border, weighted: Float64Array, mu: float) -> Float64Array:
-    """Return the Cholesky factor of what the features leave of the linear columns, plus μ."""
-    schur = border.gram - border.cross.T @ weighted
-    schur[np.diag_indices_from(schur)] += mu
-    return np.asarray(np.linalg.cholesky(schur), np.float64)
+def _factors(matrices: Float64Array) -> Float64Array:
+    """Return the Cholesky factor of each; a multiple of I where there is none."""
+    factors = np.empty_like(matrices)
+    for factor, matrix in zip(factors, matrices, strict=True):
+        try:
+            factor[...] = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            factor[...] = _NO_FACTOR * np.eye(len(matrix))
+    return factors
 
 
-def _minimum(score: Callable[[float], float], grid: Float64Array) -> float:
+def _minimum(scores_of: Callable[[Float64Array], Float64Array], grid: Float64Array) -> float:
     """Return the minimum of a score, on the grid and between the neighbours of the best.
 
     Of a flat one it is the upper end, where the score is 1e-4 above its least.
     """
-    scores = [score(float(g)) for g in grid]
+    scores = scores_of(grid)
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
         return float(grid[-1])
+    place, least = float(grid[best]), float(scores[best])
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    with np.errstate(invalid="ignore"):  # scores may be infinite
-        refined = minimize_scalar(
-            score,
-            bounds=(float(low), float(high)),
-            method="bounded",
-            options={"xatol": _PRECISION},
-        )
-    least = min(float(refined.fun), scores[best])
-    place = float(refined.x) if refined.fun <= scores[best] else float(grid[best])
+    for _ in range(2):
+        between = np.linspace(low, high, _BETWEEN + 2)
+        found = scores_of(between[1:-1])
+        nearest = int(np.argmin(found))
+        if found[nearest] < least:
+            place, least = float(between[nearest + 1]), float(found[nearest])
+        low, high = between[nearest], between[nearest + 2]
     limit = (1 + _FLAT) * least
-    beyond = (i for i, g in enumerate(grid) if g > place and not scores[i] <= limit)
-    end = next(beyond, None)
-    if end is None:
+    beyond = np.flatnonzero((grid > place) & ~(scores <= limit))
+    if not len(beyond):
         return float(grid[-1])
-    start = max(place, float(grid[end - 1]))
-    if not np.isfinite(scores[end]):
-        return start
-    return float(brentq(lambda log_mu: score(log_mu) - limit, start, grid[end], xtol=_PRECISION))
+    end = int(beyond[0])
+    low, high = max(place, float(grid[end - 1])), float(grid[end])
+    for _ in range(2):  # low is within the limit, high is not
+        between = np.linspace(low, high, _BETWEEN + 2)
+        above = np.append(~(scores_of(between[1:-1]) <= limit), True)
+        first = int(np.argmax(above))
+        low, high = between[first], between[first + 1]
+    return float(low)
 
 
 def ridge_path(
