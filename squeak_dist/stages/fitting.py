@@ -180,18 +180,19 @@ def _solve(
     plan, encoded, dictionary = learned.plan, learned.encoded, learned.root.dictionary
     kernel, shared = executor.share(plan.kernel), executor.share(dictionary)
     nystrom = executor.call(map_task, kernel, shared, parameters.approximation)
-    iterate = parameters.solver == "cg" or (
-        parameters.solver == "auto"
-        and plan.resolvable
-        and faster_by_iterations(
-            sum(plan.partition_kept), len(dictionary), plan.encoding.n_features, n_outputs
-        )
-    )
+    rows, m, d = sum(plan.partition_kept), len(dictionary), plan.encoding.n_features
+
+    def iterate(doubled: bool) -> bool:
+        if parameters.solver != "auto":
+            return parameters.solver == "cg"
+        return faster_by_iterations(rows, m, d, n_outputs, doubled=doubled)
+
     solution = None
-    if iterate and len(dictionary):
+    if m and iterate(doubled=not plan.resolvable):
         solution = solve_by_iterations(
             executor, encoded, nystrom, kernel, shared, plan, parameters.penalty,
-            size=len(dictionary), approximation=parameters.approximation, seed=parameters.seed,
+            size=m, approximation=parameters.approximation, seed=parameters.seed,
+            doubled=iterate(doubled=True),
         )  # fmt: skip
     if solution is None:
         solution = solve_directly(

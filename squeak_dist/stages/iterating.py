@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
@@ -35,7 +35,7 @@ from squeak_dist.linalg import (
     spectral_norm,
     symmetrize,
 )
-from squeak_dist.nystrom import NystromMap, on_dictionary
+from squeak_dist.nystrom import NystromMap, evaluated_in_double, on_dictionary, row_slices
 from squeak_dist.ridge_path import RidgePath, choose_penalty
 from squeak_dist.solvers import (
     JointEquations,
@@ -64,6 +64,8 @@ _MOST_ITERATIONS = 25
 _MOST_RESTARTS = 3
 _DRIFT = 1 / 8  # of the bound of what rounding does to residuals: errors do not all add up
 _SOLVE_KEY = 4
+DOUBLED_COST = 2.0  # of a pass in float64 beside one in float32
+_DOUBLED_ROWS = 8192  # that are copied to float64 at a time
 _EXPECTED_PASSES = 6  # the start in float64, the iterations, and a check where rounding asks
 
 
@@ -132,10 +134,8 @@ class CGSystem:
         Smallest and largest values of the encoded columns.
     tolerance : float
         At which relative residual to stop.
-    resolvable : bool
-        Whether products with A tell its smallest eigenvalue from rounding.
-    rounding : float
-        ε ‖A‖ / sqrt(λ_min): bounds what rounding adds to sqrt(rᵀ M⁻¹ r) per unit of a step.
+    kernel_norm, norm, least : float
+        ‖Σ v z zᵀ‖, at least ‖A‖, and the smallest eigenvalue of A, by the estimate.
     peak_bytes : int
         Largest memory of a worker so far.
     """
@@ -147,8 +147,9 @@ class CGSystem:
     linear: NormalEquations
     column_range: Float64Array
     tolerance: float
-    resolvable: bool
-    rounding: float
+    kernel_norm: float
+    norm: float
+    least: float
     peak_bytes: int
 
 
@@ -216,13 +217,17 @@ def expected_iterations(unexplained: float, rows: int, m: int) -> int:
     return math.ceil(math.log(goal / 2) / math.log(ratio))
 
 
-def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bool:
+def faster_by_iterations(
+    rows: int, m: int, n_features: int, outputs: int, *, doubled: bool = False
+) -> bool:
     """Say whether conjugate gradients are expected to beat the direct solve.
 
     Parameters
     ----------
     rows, m, n_features, outputs : int
         n, dictionary size, encoded columns d, columns of the target.
+    doubled : bool, default False
+        Whether their passes run in float64 beside a direct solve in float32.
 
     Notes
     -----
@@ -236,7 +241,7 @@ def faster_by_iterations(rows: int, m: int, n_features: int, outputs: int) -> bo
     direct = rows * (m * entry + 2 * square)
     passes = _EXPECTED_PASSES * rows * m * (entry + 0.15e-9 * outputs)
     preparation = 2 * sample_per_centre(rows, m) * m * square
-    return passes + preparation < 0.8 * direct
+    return (DOUBLED_COST if doubled else 1.0) * passes + preparation < 0.8 * direct
 
 
 def solve_by_iterations(
@@ -251,6 +256,7 @@ def solve_by_iterations(
     size: int,
     approximation: str,
     seed: int,
+    doubled: bool = False,
 ) -> Solution | None:
     """Solve by preconditioned conjugate gradients.
 
@@ -265,11 +271,14 @@ def solve_by_iterations(
         Which map it is.
     seed : int
         Of the sample.
+    doubled : bool, default False
+        Whether to go on in float64 where rounding in products of float32 outweighs μ.
 
     Returns
     -------
     Solution or None
-        None where the residual falls too slowly: the direct solve is then due.
+        None where rounding outweighs μ or the residual falls too slowly: the direct solve is
+        then due.
     """
     began = time.perf_counter()
     rows = sum(plan.partition_kept)
@@ -294,9 +303,11 @@ def solve_by_iterations(
          executor.call(_effective_dimension, kernel, dictionary)],
         nbytes=0,
     )  # fmt: skip
-    tolerance = executor.gather("solve", executor.call(_tolerance_of, system))
-    if tolerance is None:
-        return None
+    tolerance, resolved = executor.gather("solve", executor.call(_prospect, system, nystrom))
+    if not resolved:
+        if not doubled:
+            return None
+        [nystrom] = executor.persist([executor.call(evaluated_in_double, nystrom)], nbytes=0)
     residuals: list[float] = []
     seconds: list[float] = []
     for attempt in range(1 + _MOST_RESTARTS):
@@ -317,7 +328,10 @@ def solve_by_iterations(
             stage = f"iteration {len(residuals)}"
             residuals.append(executor.gather(stage, executor.call(_residual, state)))
             seconds.append(time.perf_counter() - began)
-        if executor.gather("residual", executor.call(_drift, origin, state, system)) <= tolerance:
+        if (
+            executor.gather("residual", executor.call(_drift, origin, state, system, nystrom))
+            <= tolerance
+        ):
             solution = executor.call(
                 _solution, origin, state, system, nystrom, dictionary, dimension, tuple(residuals)
             )
@@ -350,9 +364,9 @@ def _tolerance(unexplained: float) -> float:
     return min(max(_TOLERANCE * math.sqrt(unexplained), _TIGHTEST), _LOOSEST)
 
 
-def _tolerance_of(system: CGSystem) -> float | None:
-    """Return the tolerance; None where rounding puts any out of reach."""
-    return system.tolerance if system.resolvable else None
+def _prospect(system: CGSystem, nystrom: NystromMap) -> tuple[float, bool]:
+    """Return the tolerance, and whether it can be reached in the precision of the map."""
+    return system.tolerance, resolvable(system.kernel_norm, system.least, nystrom.points.dtype)
 
 
 def _sketch(
@@ -379,7 +393,8 @@ def _first_pass(
     ) -> JointEquations:
         draws = task_rng(seed, _SOLVE_KEY, 0, partition).random(len(table))
         rows = np.flatnonzero(draws < rate)
-        X, weights = table.X[rows], None if table.weights is None else table.weights[rows]
+        X = table.X[rows].astype(nystrom.points.dtype, copy=False)
+        weights = None if table.weights is None else table.weights[rows]
         diagonal = kernel_diag(nystrom.kernel, X)
 
         def balance(block: slice, Z: FloatArray) -> Float64Array:
@@ -447,7 +462,8 @@ def _estimate(
     with single_blas_thread():
         weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
         blank = np.zeros((len(dictionary), sums.balanced.kernel.moment.shape[1]))
-        selected = joint_equations(nystrom, dictionary.points, blank, weights)
+        points = dictionary.points.astype(nystrom.points.dtype, copy=False)
+        selected = joint_equations(nystrom, points, blank, weights)
         joint = add_joint_equations(sums.balanced, selected)
         return joint, spectral_norm(symmetrize(joint.kernel.gram))
 
@@ -459,7 +475,7 @@ def _system(
     nystrom: NystromMap,
 ) -> CGSystem:
     joint, norm = estimate
-    m, theta, dtype = len(nystrom), first.theta, nystrom.points.dtype
+    m, theta = len(nystrom), first.theta
     least_ridge = collinearity_ridge(sums.linear)
     ridge = np.maximum(first.ridge, least_ridge[len(least_ridge) - len(first.ridge) :])
     with single_blas_thread():
@@ -467,7 +483,6 @@ def _system(
         beside = gram[m:, m:]
         largest = norm + (float(np.linalg.norm(beside, 2)) if beside.size else 0.0)
         factor = preconditioner(gram, first.mu)
-        least = least_eigenvalue(factor)
         penalties = np.full((len(theta), 1), first.mu)
         penalties[m:, 0] += ridge
         return CGSystem(
@@ -478,9 +493,9 @@ def _system(
             linear=sums.linear,
             column_range=sums.column_range,
             tolerance=first.tolerance,
-            # Of the kernel alone, as on the sample: linear columns are rounded no further.
-            resolvable=resolvable(norm, least, dtype),
-            rounding=float(np.finfo(dtype).eps) * largest / math.sqrt(least),
+            kernel_norm=norm,
+            norm=largest,
+            least=least_eigenvalue(factor),
             peak_bytes=max(peak_memory(), sums.peak_bytes),
         )
 
@@ -544,12 +559,22 @@ def _errors(
 ) -> Residuals:
     parts = [] if errors is None else [errors]
     with single_blas_thread():
-        for table in tables:
-            moment, square = residual_moment(
-                nystrom, table.X, table.targets, coefficients, table.weights
-            )
+        for X, targets, weights in _blocks(tables, nystrom):
+            moment, square = residual_moment(nystrom, X, targets, coefficients, weights)
             parts = [_add_errors([*parts, Residuals(moment, square)])]
     return parts[0]
+
+
+def _blocks(
+    tables: list[EncodedTable], nystrom: NystromMap
+) -> Iterator[tuple[FloatArray, Float64Array, Float64Array | None]]:
+    """Yield rows in the precision of the map, targets and weights: tables, or parts of them."""
+    dtype = nystrom.points.dtype
+    for table in tables:
+        step = len(table) if table.X.dtype == dtype else _DOUBLED_ROWS
+        for rows in row_slices(len(table), max(step, 1)):
+            weights = None if table.weights is None else table.weights[rows]
+            yield table.X[rows].astype(dtype, copy=False), table.targets[rows], weights
 
 
 def _add_errors(parts: list[Residuals]) -> Residuals:
@@ -566,14 +591,16 @@ def _state(origin: Origin) -> CGState:
     return origin.state
 
 
-def _drift(origin: Origin, state: CGState, system: CGSystem) -> float:
+def _drift(origin: Origin, state: CGState, system: CGSystem, nystrom: NystromMap) -> float:
     """Return what rounding in the products has done to the relative residual at most.
 
-    In trials it was a ninth to a 180th of the bound for errors that all add up.
+    It adds ε ‖A‖ / sqrt(λ_min) to sqrt(rᵀ M⁻¹ r) per unit of a step where all errors add up; in
+    trials it was a ninth to a 180th of that.
     """
+    rounding = float(np.finfo(nystrom.points.dtype).eps) * system.norm / math.sqrt(system.least)
     moved = np.linalg.norm(state.theta - origin.state.theta, axis=0)
     scale = np.sqrt(np.where(state.start_energy > 0, state.start_energy, np.inf))
-    return _DRIFT * float(system.rounding * np.max(moved / scale, initial=0.0))
+    return _DRIFT * float(rounding * np.max(moved / scale, initial=0.0))
 
 
 def _square_after(origin: Origin, state: CGState, system: CGSystem) -> Float64Array:
@@ -599,8 +626,8 @@ def _product(
 ) -> Float64Array:
     total = np.zeros_like(direction) if product is None else product
     with single_blas_thread():
-        for table in tables:
-            total = total + kernel_product(nystrom, table.X, direction, table.weights)
+        for X, _, weights in _blocks(tables, nystrom):
+            total = total + kernel_product(nystrom, X, direction, weights)
     return total
 
 
