@@ -18,7 +18,7 @@ from squeak_dist.conjugate_gradients import (
 )
 from squeak_dist.kernels import RBF, Matern, kernel_block
 from squeak_dist.linalg import cholesky, least_eigenvalue, solve_lower, spectral_norm
-from squeak_dist.nystrom import projected_map, regularized_map
+from squeak_dist.nystrom import evaluated_in_double, projected_map, regularized_map
 from squeak_dist.solvers import normal_equations, solve_direct
 from squeak_dist.squeak import SqueakParameters, finish, squeak
 from squeak_dist.stages.iterating import faster_by_iterations
@@ -146,35 +146,53 @@ def test_a_fit_agrees_with_the_direct_solve(dtype, weighted):
     np.testing.assert_allclose(cg.report_["train_rmse"], direct.report_["train_rmse"], rtol=2e-3)
 
 
-def test_out_of_reach_falls_back_to_the_direct_solve():
-    # Smooth and noiseless at a tiny μ: float32 products cannot resolve the system.
+def smooth(n=4000):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 3))
-    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
-    direct, cg = (
-        squeak_dist.fit(X, y, solver=solver, max_dictionary=200, mu=1e-4)
-        for solver in ("direct", "cg")
-    )
+    X = rng.normal(size=(n, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+
+
+def test_what_float32_cannot_resolve_is_iterated_in_float64():
+    # Smooth and noiseless at a tiny μ: rounding of float32 products outweighs it.
+    X, y = smooth()
+    options = {"max_dictionary": 200, "mu": 1e-4, "kernel": "rbf", "length_scale": "median"}
+    direct, cg = (squeak_dist.fit(X, y, solver=solver, **options) for solver in ("direct", "cg"))
+    assert cg.report_["solver"] == "cg"
+    rows = cg.model_.encoding.encode(X)[0].astype(np.float64)
+    Z = evaluated_in_double(projected_map(cg.kernel_, cg.dictionary_.points)).transform(rows)
+    Z = np.hstack([Z, np.ones((len(Z), 1))])
+    A = Z.T @ Z + np.diag([1e-4] * (Z.shape[1] - 1) + [1e-4 + 2**-23 * len(Z)])
+    exact = Z @ np.linalg.solve(A, Z.T @ (y - y.mean())) + y.mean()
+    left = np.sqrt(np.mean((y - exact) ** 2))
+    assert np.sqrt(np.mean((y - cg.predict(X)) ** 2)) < 1.01 * left
+    assert np.sqrt(np.mean((y - direct.predict(X)) ** 2)) > 1.05 * left  # what rounding costs
+
+
+def test_out_of_reach_falls_back_to_the_direct_solve():
+    X, y = smooth()
+    options = {
+        "max_dictionary": 200, "mu": 1e-18, "dtype": "float64", "kernel": "rbf",
+        "length_scale": 30.0,
+    }  # fmt: skip
+    direct, cg = (squeak_dist.fit(X, y, solver=solver, **options) for solver in ("direct", "cg"))
     assert cg.report_["solver"] == "direct"
     assert cg.dual_coef_.tobytes() == direct.dual_coef_.tobytes()
 
 
-@pytest.mark.parametrize(("mu", "tried"), [(1e-5, False), (1.0, True)])
+@pytest.mark.parametrize(("mu", "tried"), [(1e-18, False), (1.0, True)])
 def test_what_rounding_forbids_is_not_tried(mu, tried):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 3))
-    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
-    options = {"solver": "cg", "max_dictionary": 200, "kernel": "rbf", "length_scale": "median"}
+    X, y = smooth()
+    options = {"solver": "cg", "max_dictionary": 200, "kernel": "rbf", "length_scale": 30.0}
     stages = set()
-    squeak_dist.fit(X, y, mu=mu, progress=lambda stage, *_: stages.add(stage), **options)
+    squeak_dist.fit(
+        X, y, mu=mu, dtype="float64", progress=lambda stage, *_: stages.add(stage), **options
+    )
     assert ("iteration 1" in stages) == tried
 
 
 def test_a_smooth_field_is_solved_directly_from_the_start():
     # So many rows for so few centres that iterations would be faster, if they converged.
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(120_000, 3))
-    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    X, y = smooth(120_000)
     stages = set()
     options = {"max_dictionary": 1000, "kernel": "rbf", "length_scale": "median", "mu": 1e-5}
     model = squeak_dist.fit(X, y, progress=lambda stage, *_: stages.add(stage), **options)

@@ -512,8 +512,9 @@ def test_a_residual_that_is_no_number_is_not_taken_for_a_small_one(monkeypatch):
 
 def test_where_the_iterations_would_not_converge_the_direct_solve_comes_in():
     X, y = made(3000)
-    model = plain_fit(X, y, solver="cg", mu=1e-9, max_dictionary=150)
-    direct = plain_fit(X, y, solver="direct", mu=1e-9, max_dictionary=150)
+    settings = {"mu": 1e-18, "max_dictionary": 150, "dtype": "float64", "length_scale": 30.0}
+    model = plain_fit(X, y, solver="cg", **settings)
+    direct = plain_fit(X, y, solver="direct", **settings)
     assert model.report["solver"] == "direct"
     assert bits(model) == bits(direct)
 

@@ -16,7 +16,11 @@ import numpy as np
 
 from squeak_dist.merge_tree import Levels
 from squeak_dist.squeak import COARSE_FROM, COARSE_STRIDE, MIN_ROWS
-from squeak_dist.stages.iterating import expected_iterations, sample_per_centre
+from squeak_dist.stages.iterating import (
+    DOUBLED_COST,
+    expected_iterations,
+    sample_per_centre,
+)
 
 _POINTS = 32  # of a growth curve, which is smooth
 
@@ -410,7 +414,9 @@ def direct_cost(shape: Shape, m: int, machines: Machines) -> Cost:
     )
 
 
-def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float) -> Cost:
+def iterations_cost(
+    shape: Shape, m: int, machines: Machines, unexplained: float, *, doubled: bool = False
+) -> Cost:
     """Return the cost of the solve by conjugate gradients.
 
     Parameters
@@ -419,6 +425,8 @@ def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float
         As in :func:`direct_cost`.
     unexplained : float
         Share of the targets' variance that the fit leaves.
+    doubled : bool, default False
+        Whether they run in float64.
 
     Notes
     -----
@@ -426,17 +434,18 @@ def iterations_cost(shape: Shape, m: int, machines: Machines, unexplained: float
     that judges the sample takes a factorization, as the map does.
     """
     rates, slots = machines.rates, machines.slots
+    times = DOUBLED_COST if doubled else 1.0
     share = min(1.0, sample_per_centre(shape.rows, m) * m / shape.rows)
-    first = rates.linear + share * rates.sums(m)
+    first = rates.linear + share * times * rates.sums(m)
     partitions = [(len(chain) - 1) * rates.add(m) for chain in shape.chains]
-    iteration = pass_cost(shape, rates.product(m), 0.0, machines) + alone(rates.step(m))
+    iteration = pass_cost(shape, times * rates.product(m), 0.0, machines) + alone(rates.step(m))
     return (
         alone(2 * rates.factor(m))
         + pass_cost(shape, first, rates.add(m), machines)
         + side_by_side(partitions, slots)
-        + alone(rates.spectrum(m) + m * rates.sums(m) + rates.cholesky(m))
+        + alone(rates.spectrum(m) + m * times * rates.sums(m) + rates.cholesky(m))
         + iteration.times(expected_iterations(unexplained, shape.rows, m))
-        + pass_cost(shape, rates.errors(m), 0.0, machines)
+        + pass_cost(shape, times * rates.errors(m), 0.0, machines)
         + alone(rates.step(m) + rates.inverse(m) + rates.shrink(m) + rates.baseline)
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from squeak_dist.classes import Classes
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.encoded_sample import encoded_sample
 from squeak_dist.model import FittedModel, packed
+from squeak_dist.nystrom import evaluated_in_double
 from squeak_dist.stages.classifying import classified, classified_stream
 from squeak_dist.stages.executors import Executor
-from squeak_dist.stages.iterating import faster_by_iterations, solve_by_iterations
+from squeak_dist.stages.iterating import solve_by_iterations, tries_iterations
 from squeak_dist.stages.learning import (
     Learned,
     dictionary_bytes,
@@ -181,18 +183,17 @@ def _solve(
     kernel, shared = executor.share(plan.kernel), executor.share(dictionary)
     nystrom = executor.call(map_task, kernel, shared, parameters.approximation)
     rows, m, d = sum(plan.partition_kept), len(dictionary), plan.encoding.n_features
-
-    def iterate(doubled: bool) -> bool:
-        if parameters.solver != "auto":
-            return parameters.solver == "cg"
-        return faster_by_iterations(rows, m, d, n_outputs, doubled=doubled)
-
+    tries = partial(tries_iterations, parameters.solver, rows, m, d, n_outputs)
+    maps = []
+    if m and plan.resolvable and tries(doubled=False):
+        maps.append(nystrom)
+    if m and plan.encoding.dtype != "float64" and tries(doubled=True):
+        maps.append(executor.call(evaluated_in_double, nystrom))
     solution = None
-    if m and iterate(doubled=not plan.resolvable):
+    if maps:
         solution = solve_by_iterations(
-            executor, encoded, nystrom, kernel, shared, plan, parameters.penalty,
+            executor, encoded, maps, kernel, shared, plan, parameters.penalty,
             size=m, approximation=parameters.approximation, seed=parameters.seed,
-            doubled=iterate(doubled=True),
         )  # fmt: skip
     if solution is None:
         solution = solve_directly(

@@ -27,7 +27,7 @@ from squeak_dist.stages.costing import (
     size_curve,
 )
 from squeak_dist.stages.executors import Executor, reduce_tree
-from squeak_dist.stages.iterating import expected_iterations, faster_by_iterations
+from squeak_dist.stages.iterating import expected_iterations, tries_iterations
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import (
@@ -285,7 +285,7 @@ class _Costs:
         costs = {
             "dictionary": dictionary_cost(shape, growth, machines),
             "solve": (
-                iterations_cost(shape, m, machines, self.unexplained)
+                iterations_cost(shape, m, machines, self.unexplained, doubled=not plan.resolvable)
                 if cg
                 else direct_cost(shape, m, machines)
             ),
@@ -321,10 +321,13 @@ class _Costs:
         )
 
     def _iterates(self, m: int) -> bool:
-        if self.fit.parameters.solver != "auto":
-            return self.fit.parameters.solver == "cg"
-        return self.fit.plan.resolvable and faster_by_iterations(
-            self.fit.shape.rows, m, self.fit.plan.encoding.n_features, self.fit.n_outputs
+        return tries_iterations(
+            self.fit.parameters.solver,
+            self.fit.shape.rows,
+            m,
+            self.fit.plan.encoding.n_features,
+            self.fit.n_outputs,
+            doubled=not self.fit.plan.resolvable,
         )
 
     def _moved(self, growth: Growth, m: int, cg: bool) -> int:

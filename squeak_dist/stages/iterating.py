@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
@@ -35,7 +35,7 @@ from squeak_dist.linalg import (
     spectral_norm,
     symmetrize,
 )
-from squeak_dist.nystrom import NystromMap, evaluated_in_double, on_dictionary, row_slices
+from squeak_dist.nystrom import NystromMap, on_dictionary, row_slices
 from squeak_dist.ridge_path import RidgePath, choose_penalty
 from squeak_dist.solvers import (
     JointEquations,
@@ -64,7 +64,7 @@ _MOST_ITERATIONS = 25
 _MOST_RESTARTS = 3
 _DRIFT = 1 / 8  # of the bound of what rounding does to residuals: errors do not all add up
 _SOLVE_KEY = 4
-DOUBLED_COST = 2.0  # of a pass in float64 beside one in float32
+DOUBLED_COST = 2.0  # of float64 beside float32: kernel entries, products, solves
 _DOUBLED_ROWS = 8192  # that are copied to float64 at a time
 _EXPECTED_PASSES = 6  # the start in float64, the iterations, and a check where rounding asks
 
@@ -227,7 +227,7 @@ def faster_by_iterations(
     rows, m, n_features, outputs : int
         n, dictionary size, encoded columns d, columns of the target.
     doubled : bool, default False
-        Whether their passes run in float64 beside a direct solve in float32.
+        Whether they run in float64 beside a direct solve in float32.
 
     Notes
     -----
@@ -241,13 +241,30 @@ def faster_by_iterations(
     direct = rows * (m * entry + 2 * square)
     passes = _EXPECTED_PASSES * rows * m * (entry + 0.15e-9 * outputs)
     preparation = 2 * sample_per_centre(rows, m) * m * square
-    return (DOUBLED_COST if doubled else 1.0) * passes + preparation < 0.8 * direct
+    return (DOUBLED_COST if doubled else 1.0) * (passes + preparation) < 0.8 * direct
+
+
+def tries_iterations(
+    solver: str, rows: int, m: int, n_features: int, outputs: int, *, doubled: bool
+) -> bool:
+    """Say whether a fit tries conjugate gradients before the direct solve.
+
+    Parameters
+    ----------
+    solver : {"auto", "direct", "cg"}
+        What is asked for.
+    rows, m, n_features, outputs, doubled
+        As in :func:`faster_by_iterations`.
+    """
+    if solver != "auto":
+        return solver == "cg"
+    return faster_by_iterations(rows, m, n_features, outputs, doubled=doubled)
 
 
 def solve_by_iterations(
     executor: Executor,
     encoded: Encoded,
-    nystrom: Any,
+    maps: Sequence[Any],
     kernel: Any,
     dictionary: Any,
     plan: Plan,
@@ -256,58 +273,41 @@ def solve_by_iterations(
     size: int,
     approximation: str,
     seed: int,
-    doubled: bool = False,
 ) -> Solution | None:
     """Solve by preconditioned conjugate gradients.
 
     Parameters
     ----------
-    executor, encoded, nystrom, kernel, dictionary, plan, penalty
-        As in :func:`~squeak_dist.stages.solving.solve_directly`; what is not given
-        is chosen by GCV on the sampled rows.
+    executor, encoded
+        As in :func:`~squeak_dist.stages.solving.solve_directly`.
+    maps : sequence of handles
+        The map in the precisions to try, lowest first.
+    kernel, dictionary, plan, penalty
+        As there; what is not given of the penalty is chosen by GCV on the sampled rows.
     size : int
         m, the rows of the dictionary.
     approximation : {"projected", "regularized"}
         Which map it is.
     seed : int
         Of the sample.
-    doubled : bool, default False
-        Whether to go on in float64 where rounding in products of float32 outweighs μ.
 
     Returns
     -------
     Solution or None
-        None where rounding outweighs μ or the residual falls too slowly: the direct solve is
-        then due.
+        None where rounding outweighs μ in each of the precisions, or the residual falls too
+        slowly: the direct solve is then due.
     """
     began = time.perf_counter()
-    rows = sum(plan.partition_kept)
-    rate = min(1.0, sample_per_centre(rows, size) * size / rows)
-    sketch = executor.call(_sketch, nystrom, dictionary, approximation, seed)
-    epsilon = plan.squeak.epsilon
-    total = sum_rows(
-        executor,
-        encoded,
-        plan,
-        lambda sums, tables, step: (
-            _first_pass, sums, tables, step, nystrom, sketch, dictionary, rate, epsilon, seed,
-        ),
-        _add_sums,
-    )  # fmt: skip
-    first = executor.call(_sample_solution, total, rate, penalty)
-    estimate = executor.call(_estimate, total, nystrom, dictionary, rate)
-    system = executor.call(_system, total, first, estimate, nystrom)
-    # One worker has little to do beside the system, and time for the effective dimension.
-    nystrom, system, state, dimension = executor.persist(
-        [nystrom, system, executor.call(_start, system),
-         executor.call(_effective_dimension, kernel, dictionary)],
-        nbytes=0,
-    )  # fmt: skip
-    tolerance, resolved = executor.gather("solve", executor.call(_prospect, system, nystrom))
-    if not resolved:
-        if not doubled:
-            return None
-        [nystrom] = executor.persist([executor.call(evaluated_in_double, nystrom)], nbytes=0)
+    for nystrom in maps:
+        nystrom, system, state, dimension = _prepared(
+            executor, encoded, nystrom, kernel, dictionary, plan, penalty,
+            size=size, approximation=approximation, seed=seed,
+        )  # fmt: skip
+        tolerance, resolved = executor.gather("solve", executor.call(_prospect, system, nystrom))
+        if resolved:
+            break
+    else:
+        return None
     residuals: list[float] = []
     seconds: list[float] = []
     for attempt in range(1 + _MOST_RESTARTS):
@@ -338,6 +338,44 @@ def solve_by_iterations(
             # The seconds are not among the arguments: they would name another value.
             return replace(executor.gather("solution", solution), seconds=tuple(seconds))
     return None
+
+
+def _prepared(
+    executor: Executor,
+    encoded: Encoded,
+    nystrom: Any,
+    kernel: Any,
+    dictionary: Any,
+    plan: Plan,
+    penalty: Penalty,
+    *,
+    size: int,
+    approximation: str,
+    seed: int,
+) -> list[Any]:
+    """Return handles on the map, the system, a state at its start and the effective dimension."""
+    rows = sum(plan.partition_kept)
+    rate = min(1.0, sample_per_centre(rows, size) * size / rows)
+    sketch = executor.call(_sketch, nystrom, dictionary, approximation, seed)
+    epsilon = plan.squeak.epsilon
+    total = sum_rows(
+        executor,
+        encoded,
+        plan,
+        lambda sums, tables, step: (
+            _first_pass, sums, tables, step, nystrom, sketch, dictionary, rate, epsilon, seed,
+        ),
+        _add_sums,
+    )  # fmt: skip
+    first = executor.call(_sample_solution, total, rate, penalty)
+    estimate = executor.call(_estimate, total, nystrom, dictionary, rate)
+    system = executor.call(_system, total, first, estimate, nystrom)
+    # One worker has little to do beside the system, and time for the effective dimension.
+    return executor.persist(
+        [nystrom, system, executor.call(_start, system),
+         executor.call(_effective_dimension, kernel, dictionary)],
+        nbytes=0,
+    )  # fmt: skip
 
 
 def _too_slow(residuals: list[float], tolerance: float) -> bool:

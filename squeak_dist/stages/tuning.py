@@ -47,6 +47,7 @@ from squeak_dist.tuning import (
 
 _LEADING_ROWS = (250, 1000)  # half of all rows, between these
 _KERNEL_CHECK_ROWS = 128
+_UNSEEN = 8.0  # times smaller than a sample tells is the least eigenvalue on all rows
 _LEAST_ROWS = 40  # below them a likelihood tells nothing of a kernel
 _TELLING = 0.03  # of loss, by which likelihood must be worse to be worth a warning
 _LOSSES = {False: "error in standard deviations", True: "log loss"}  # classifies?
@@ -303,7 +304,8 @@ def _gamma(
         resolution=residual_rounding(leading.X.dtype) * _largest_diagonal(kernel, leading),
     )
     size = spectrum.dictionary_size(gamma, parameters.epsilon, qbar)
-    return gamma, resolvable(spectrum.norm, mu + spectrum.eigenvalue(size), leading.X.dtype)
+    least = (mu + spectrum.eigenvalue(size)) / _UNSEEN
+    return gamma, resolvable(spectrum.norm, least, leading.X.dtype)
 
 
 def sample_spectrum_of(sample: TuningSample, kernel: Kernel) -> SampleSpectrum:
