@@ -297,7 +297,11 @@ def solve_lower(L: Float64Array, b: Float64Array) -> Float64Array:
     for start in range(0, len(L), _PANEL):
         stop = min(start + _PANEL, len(L))
         strip = x[start:stop] - L[start:stop, :start] @ x[:start]
-        x[start:stop] = np.linalg.solve(L[start:stop, start:stop], strip)
+        corner = L[start:stop, start:stop]
+        if strip.ndim > 1 and strip.shape[1] > _PANEL:  # a product, which is faster
+            np.matmul(np.linalg.inv(corner), strip, out=x[start:stop])
+        else:
+            x[start:stop] = np.linalg.solve(corner, strip)
     return x
 
 

@@ -15,7 +15,7 @@ from squeak_dist.model import FittedModel, packed
 from squeak_dist.nystrom import evaluated_in_double
 from squeak_dist.stages.classifying import classified, classified_stream
 from squeak_dist.stages.executors import Executor
-from squeak_dist.stages.iterating import solve_by_iterations, tries_iterations
+from squeak_dist.stages.iterating import most_iterations, solve_by_iterations
 from squeak_dist.stages.learning import (
     Learned,
     dictionary_bytes,
@@ -183,12 +183,12 @@ def _solve(
     kernel, shared = executor.share(plan.kernel), executor.share(dictionary)
     nystrom = executor.call(map_task, kernel, shared, parameters.approximation)
     rows, m, d = sum(plan.partition_kept), len(dictionary), plan.encoding.n_features
-    tries = partial(tries_iterations, parameters.solver, rows, m, d, n_outputs)
+    most = partial(most_iterations, parameters.solver, rows, m, d, n_outputs)
     maps = []
-    if m and plan.resolvable and tries(doubled=False):
-        maps.append(nystrom)
-    if m and plan.encoding.dtype != "float64" and tries(doubled=True):
-        maps.append(executor.call(evaluated_in_double, nystrom))
+    if m and plan.resolvable and most(doubled=False):
+        maps.append((nystrom, most(doubled=False)))
+    if m and plan.encoding.dtype != "float64" and most(doubled=True):
+        maps.append((executor.call(evaluated_in_double, nystrom), most(doubled=True)))
     solution = None
     if maps:
         solution = solve_by_iterations(

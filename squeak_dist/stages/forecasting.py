@@ -27,7 +27,7 @@ from squeak_dist.stages.costing import (
     size_curve,
 )
 from squeak_dist.stages.executors import Executor, reduce_tree
-from squeak_dist.stages.iterating import expected_iterations, tries_iterations
+from squeak_dist.stages.iterating import expected_iterations, most_iterations
 from squeak_dist.stages.learning import projected_bytes
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import (
@@ -321,7 +321,7 @@ class _Costs:
         )
 
     def _iterates(self, m: int) -> bool:
-        return tries_iterations(
+        most = most_iterations(
             self.fit.parameters.solver,
             self.fit.shape.rows,
             m,
@@ -329,6 +329,7 @@ class _Costs:
             self.fit.n_outputs,
             doubled=not self.fit.plan.resolvable,
         )
+        return most > 0
 
     def _moved(self, growth: Growth, m: int, cg: bool) -> int:
         plan, shape = self.fit.plan, self.fit.shape

@@ -217,6 +217,53 @@ def expected_iterations(unexplained: float, rows: int, m: int) -> int:
     return math.ceil(math.log(goal / 2) / math.log(ratio))
 
 
+@dataclass(frozen=True)
+class SolveSeconds:
+    """What the two solves are expected to take one thread; only their ratios count.
+
+    Parameters
+    ----------
+    direct : float
+        The direct solve.
+    preparation : float
+        The sample of conjugate gradients and its system.
+    iteration : float
+        One of their passes.
+    """
+
+    direct: float
+    preparation: float
+    iteration: float
+
+
+def solve_seconds(
+    rows: int, m: int, n_features: int, outputs: int, *, doubled: bool = False
+) -> SolveSeconds:
+    """Return the costs of both solves.
+
+    Parameters
+    ----------
+    rows, m, n_features, outputs : int
+        n, dictionary size, encoded columns d, columns of the target.
+    doubled : bool, default False
+        Whether the iterations run in float64 beside a direct solve in float32.
+
+    Notes
+    -----
+    Measured on AVX-512 cores of 2.6 GHz: 0.75 ns and
+    2 (d + 2) flops per kernel entry, 0.15 ns per entry and output for the two
+    products, 120 GFlop/s for n m² of a triangular solve or a Gram.
+    """
+    square = m * m / 120e9
+    entry = 0.75e-9 + 2 * (n_features + 2) / 160e9
+    times = DOUBLED_COST if doubled else 1.0
+    return SolveSeconds(
+        direct=rows * (m * entry + 2 * square),
+        preparation=times * 2 * sample_per_centre(rows, m) * m * square,
+        iteration=times * rows * m * (entry + 0.15e-9 * outputs),
+    )
+
+
 def faster_by_iterations(
     rows: int, m: int, n_features: int, outputs: int, *, doubled: bool = False
 ) -> bool:
@@ -224,47 +271,37 @@ def faster_by_iterations(
 
     Parameters
     ----------
-    rows, m, n_features, outputs : int
-        n, dictionary size, encoded columns d, columns of the target.
-    doubled : bool, default False
-        Whether they run in float64 beside a direct solve in float32.
-
-    Notes
-    -----
-    Seconds of one thread, measured on AVX-512 cores of 2.6 GHz: 0.75 ns and
-    2 (d + 2) flops per kernel entry, 0.15 ns per entry and output for the two
-    products, 120 GFlop/s for n m² of a triangular solve or a Gram; six passes
-    (``_EXPECTED_PASSES``) in all. Only the ratio of the two sums counts.
+    rows, m, n_features, outputs, doubled
+        As in :func:`solve_seconds`.
     """
-    square = m * m / 120e9
-    entry = 0.75e-9 + 2 * (n_features + 2) / 160e9
-    direct = rows * (m * entry + 2 * square)
-    passes = _EXPECTED_PASSES * rows * m * (entry + 0.15e-9 * outputs)
-    preparation = 2 * sample_per_centre(rows, m) * m * square
-    return (DOUBLED_COST if doubled else 1.0) * (passes + preparation) < 0.8 * direct
+    costs = solve_seconds(rows, m, n_features, outputs, doubled=doubled)
+    return costs.preparation + _EXPECTED_PASSES * costs.iteration < 0.8 * costs.direct
 
 
-def tries_iterations(
+def most_iterations(
     solver: str, rows: int, m: int, n_features: int, outputs: int, *, doubled: bool
-) -> bool:
-    """Say whether a fit tries conjugate gradients before the direct solve.
+) -> int:
+    """Return how many iterations are worth their time; 0 where none is tried.
 
     Parameters
     ----------
     solver : {"auto", "direct", "cg"}
         What is asked for.
     rows, m, n_features, outputs, doubled
-        As in :func:`faster_by_iterations`.
+        As in :func:`solve_seconds`.
     """
     if solver != "auto":
-        return solver == "cg"
-    return faster_by_iterations(rows, m, n_features, outputs, doubled=doubled)
+        return _MOST_ITERATIONS if solver == "cg" else 0
+    if not faster_by_iterations(rows, m, n_features, outputs, doubled=doubled):
+        return 0
+    costs = solve_seconds(rows, m, n_features, outputs, doubled=doubled)
+    return min(int((costs.direct - costs.preparation) / costs.iteration), _MOST_ITERATIONS)
 
 
 def solve_by_iterations(
     executor: Executor,
     encoded: Encoded,
-    maps: Sequence[Any],
+    maps: Sequence[tuple[Any, int]],
     kernel: Any,
     dictionary: Any,
     plan: Plan,
@@ -280,8 +317,9 @@ def solve_by_iterations(
     ----------
     executor, encoded
         As in :func:`~squeak_dist.stages.solving.solve_directly`.
-    maps : sequence of handles
-        The map in the precisions to try, lowest first.
+    maps : sequence of (handle, int)
+        The map in the precisions to try, lowest first, and how many iterations are worth
+        their time.
     kernel, dictionary, plan, penalty
         As there; what is not given of the penalty is chosen by GCV on the sampled rows.
     size : int
@@ -298,16 +336,35 @@ def solve_by_iterations(
         slowly: the direct solve is then due.
     """
     began = time.perf_counter()
-    for nystrom in maps:
+    for nystrom, most in maps:
         nystrom, system, state, dimension = _prepared(
             executor, encoded, nystrom, kernel, dictionary, plan, penalty,
             size=size, approximation=approximation, seed=seed,
         )  # fmt: skip
         tolerance, resolved = executor.gather("solve", executor.call(_prospect, system, nystrom))
         if resolved:
-            break
-    else:
-        return None
+            return _iterated(
+                executor, encoded, plan, nystrom, system, state, dimension, dictionary,
+                tolerance=tolerance, most=most, began=began,
+            )  # fmt: skip
+    return None
+
+
+def _iterated(
+    executor: Executor,
+    encoded: Encoded,
+    plan: Plan,
+    nystrom: Any,
+    system: Any,
+    state: Any,
+    dimension: Any,
+    dictionary: Any,
+    *,
+    tolerance: float,
+    most: int,
+    began: float,
+) -> Solution | None:
+    """Iterate to the tolerance, its residual computed anew where rounding may have moved it."""
     residuals: list[float] = []
     seconds: list[float] = []
     for attempt in range(1 + _MOST_RESTARTS):
@@ -320,7 +377,7 @@ def solve_by_iterations(
         seconds[-1:] = [time.perf_counter() - began]
         good = residuals[-1] <= (2 if attempt else 1) * tolerance
         while not (good or residuals[-1] <= tolerance):  # a NaN is neither
-            if len(residuals) > _MOST_ITERATIONS or _too_slow(residuals, tolerance):
+            if _too_slow(residuals, tolerance, most):
                 return None
             product = _product_tree(executor, encoded, nystrom, state, plan)
             state = executor.call(_step, state, product, nystrom, system)
@@ -328,10 +385,8 @@ def solve_by_iterations(
             stage = f"iteration {len(residuals)}"
             residuals.append(executor.gather(stage, executor.call(_residual, state)))
             seconds.append(time.perf_counter() - began)
-        if (
-            executor.gather("residual", executor.call(_drift, origin, state, system, nystrom))
-            <= tolerance
-        ):
+        drift = executor.call(_drift, origin, state, system, nystrom)
+        if executor.gather("residual", drift) <= tolerance:
             solution = executor.call(
                 _solution, origin, state, system, nystrom, dictionary, dimension, tuple(residuals)
             )
@@ -378,15 +433,17 @@ def _prepared(
     )  # fmt: skip
 
 
-def _too_slow(residuals: list[float], tolerance: float) -> bool:
-    """Say whether the tolerance is out of reach at the speed seen so far."""
+def _too_slow(residuals: list[float], tolerance: float, most: int) -> bool:
+    """Say whether the tolerance is out of reach at the speed seen so far: half as many more."""
     steps = len(residuals) - 1
     if math.isfinite(residuals[-1]) and steps < 5:
         return False
+    if steps >= 1.5 * most:
+        return True
     per_iteration = math.log(max(residuals[-1], 1e-300) / residuals[0]) / max(steps, 1)
     if not per_iteration < 0:
         return True
-    return steps + math.log(tolerance / residuals[-1]) / per_iteration > 1.5 * _MOST_ITERATIONS
+    return steps + math.log(tolerance / residuals[-1]) / per_iteration > 1.5 * most
 
 
 def _unexplained(train_square: Float64Array, target_square: Float64Array) -> float:

@@ -113,9 +113,9 @@ def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tu
     -----
     A merge of ``fan_in`` dictionaries of m rows holds three float64 matrices of
     (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
-    one block of features. Beside them stand one partition as it is read and the encoded rows
-    of a step. None of it depends on the number of rows. What is kept between the passes, at
-    most half of the workers' memory, is not a task's.
+    two blocks of features in float64 at worst. Beside them stand one partition as it is read
+    and the encoded rows of a step. None of it depends on the number of rows. What is kept between
+    the passes, at most half of the workers' memory, is not a task's.
     """
     rows = sum(plan.partition_kept)
     m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
@@ -123,7 +123,7 @@ def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tu
     merges = parameters.sampler in MERGING and len(plan.tree.chains) > 1
     union = m * (parameters.fan_in if merges else 1)
     merging = 3 * 8 * union**2
-    solving = 7 * 8 * m**2 + 4 * 4 * 2048 * m
+    solving = 8 * 8 * m**2 + 2 * 8 * 2048 * m
     largest = max(plan.partition_rows)
     partition = largest * (4 * 8 * d + 8 * n_outputs + 16)
     partition += _rows_of_a_step(plan) * encoded_row_bytes(plan)
