@@ -185,6 +185,15 @@ class Origin:
     square: Float64Array
 
 
+@dataclass(frozen=True)
+class Prospect:
+    """Where iterations start and end, and whether the precision of the map lets them."""
+
+    residual: float
+    tolerance: float
+    resolved: bool
+
+
 def sample_per_centre(rows: int, m: int) -> float:
     """Return the rows of the preconditioner's sample per row of the dictionary.
 
@@ -341,11 +350,12 @@ def solve_by_iterations(
             executor, encoded, nystrom, kernel, dictionary, plan, penalty,
             size=size, approximation=approximation, seed=seed,
         )  # fmt: skip
-        tolerance, resolved = executor.gather("solve", executor.call(_prospect, system, nystrom))
-        if resolved:
+        origin = _origin(executor, encoded, plan, nystrom, system, state)
+        prospect = executor.gather("solve", executor.call(_prospect, origin, system, nystrom))
+        if prospect.resolved:
             return _iterated(
-                executor, encoded, plan, nystrom, system, state, dimension, dictionary,
-                tolerance=tolerance, most=most, began=began,
+                executor, encoded, plan, nystrom, system, origin, dimension, dictionary,
+                prospect, most=most, began=began,
             )  # fmt: skip
     return None
 
@@ -356,25 +366,19 @@ def _iterated(
     plan: Plan,
     nystrom: Any,
     system: Any,
-    state: Any,
+    origin: Any,
     dimension: Any,
     dictionary: Any,
+    prospect: Prospect,
     *,
-    tolerance: float,
     most: int,
     began: float,
 ) -> Solution | None:
     """Iterate to the tolerance, its residual computed anew where rounding may have moved it."""
-    residuals: list[float] = []
-    seconds: list[float] = []
+    tolerance, residuals = prospect.tolerance, [prospect.residual]
+    seconds = [time.perf_counter() - began]
     for attempt in range(1 + _MOST_RESTARTS):
-        errors = _residual_tree(executor, encoded, nystrom, state, plan)
-        origin = executor.call(_restart, state, errors, nystrom, system)
-        [origin] = executor.persist([origin], nbytes=0)
-        state = executor.call(_state, origin)
-        # That of the steps has drifted by rounding: the one computed anew takes its place.
-        residuals[-1:] = [executor.gather("residual", executor.call(_residual, state))]
-        seconds[-1:] = [time.perf_counter() - began]
+        state, drift = executor.call(_state, origin), 0.0
         good = residuals[-1] <= (2 if attempt else 1) * tolerance
         while not (good or residuals[-1] <= tolerance):  # a NaN is neither
             if _too_slow(residuals, tolerance, most):
@@ -382,17 +386,32 @@ def _iterated(
             product = _product_tree(executor, encoded, nystrom, state, plan)
             state = executor.call(_step, state, product, nystrom, system)
             [state] = executor.persist([state], nbytes=0)
-            stage = f"iteration {len(residuals)}"
-            residuals.append(executor.gather(stage, executor.call(_residual, state)))
+            progress = executor.call(_progress, origin, state, system, nystrom)
+            residual, drift = executor.gather(f"iteration {len(residuals)}", progress)
+            residuals.append(residual)
             seconds.append(time.perf_counter() - began)
-        drift = executor.call(_drift, origin, state, system, nystrom)
-        if executor.gather("residual", drift) <= tolerance:
+        if drift <= tolerance:
             solution = executor.call(
                 _solution, origin, state, system, nystrom, dictionary, dimension, tuple(residuals)
             )
             # The seconds are not among the arguments: they would name another value.
             return replace(executor.gather("solution", solution), seconds=tuple(seconds))
+        # That of the steps has drifted by rounding: the one computed anew takes its place.
+        origin = _origin(executor, encoded, plan, nystrom, system, state)
+        residuals[-1] = executor.gather("residual", executor.call(_residual_at, origin))
+        seconds[-1] = time.perf_counter() - began
     return None
+
+
+def _origin(
+    executor: Executor, encoded: Encoded, plan: Plan, nystrom: Any, system: Any, state: Any
+) -> Any:
+    """Return a handle on the state with its residual computed from the errors on all rows."""
+    errors = _residual_tree(executor, encoded, nystrom, state, plan)
+    [origin] = executor.persist(
+        [executor.call(_restart, state, errors, nystrom, system)], nbytes=0
+    )
+    return origin
 
 
 def _prepared(
@@ -459,9 +478,12 @@ def _tolerance(unexplained: float) -> float:
     return min(max(_TOLERANCE * math.sqrt(unexplained), _TIGHTEST), _LOOSEST)
 
 
-def _prospect(system: CGSystem, nystrom: NystromMap) -> tuple[float, bool]:
-    """Return the tolerance, and whether it can be reached in the precision of the map."""
-    return system.tolerance, resolvable(system.kernel_norm, system.least, nystrom.points.dtype)
+def _prospect(origin: Origin, system: CGSystem, nystrom: NystromMap) -> Prospect:
+    return Prospect(
+        residual=_residual(origin.state),
+        tolerance=system.tolerance,
+        resolved=resolvable(system.kernel_norm, system.least, nystrom.points.dtype),
+    )
 
 
 def _sketch(
@@ -737,6 +759,16 @@ def _step(state: CGState, product: Float64Array, nystrom: NystromMap, system: CG
     with single_blas_thread():
         image = nystrom.features_of(product) + system.penalties * state.direction
         return step_cg(state, image, system.factor)
+
+
+def _progress(
+    origin: Origin, state: CGState, system: CGSystem, nystrom: NystromMap
+) -> tuple[float, float]:
+    return _residual(state), _drift(origin, state, system, nystrom)
+
+
+def _residual_at(origin: Origin) -> float:
+    return _residual(origin.state)
 
 
 def _residual(state: CGState) -> float:
