@@ -19,13 +19,11 @@ from squeak_dist.kernels import Kernel, kernel_diag, kernel_strips
 from squeak_dist.linalg import ForwardSubstitution, forward_substitution
 from squeak_dist.nystrom import (
     NystromMap,
+    converted_blocks,
     evaluated_in_double,
     linear_columns,
-    row_slices,
     solution_map,
 )
-
-_BLOCK_ROWS = 8192  # that are copied to float64 at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +137,7 @@ class FittedModel:
         """
         points, coefficients = self._active
         predictions = np.empty((len(X), coefficients.shape[1]))
-        for block in row_slices(len(X), _BLOCK_ROWS):
-            doubled = X[block].astype(np.float64)
+        for block, doubled in converted_blocks(X, np.float64):
             for rows, K in kernel_strips(self.kernel, doubled, points):
                 predictions[block][rows] = K @ coefficients
         if len(self.slopes):

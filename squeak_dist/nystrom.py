@@ -22,6 +22,7 @@ from squeak_dist.linalg import (
 )
 
 _BLOCK_ROWS = 2048
+_CONVERTED_ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +136,15 @@ def linear_columns(
     columns = np.ones((len(X), X.shape[1] + 1), dtype)
     columns[:, :-1] = X
     return columns
+
+
+def converted_blocks(
+    X: FloatArray, dtype: npt.DTypeLike
+) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """Yield (rows, X[rows] in a dtype): all at once where no copy is needed, else 8,192 rows."""
+    step = len(X) if X.dtype == dtype else _CONVERTED_ROWS
+    for rows in row_slices(len(X), max(step, 1)):
+        yield rows, X[rows].astype(dtype, copy=False)
 
 
 def row_slices(n: int, step: int) -> Iterator[slice]:

@@ -83,7 +83,8 @@ def test_balance_weights_are_unbiased():
 
 def test_steps_reach_the_direct_solution():
     X, Y, _ = problem()
-    nystrom, mu = projected_map(RBF(1.5), X[::6]), 0.05
+    # A longer scale has a condition of 1e12, and the digits below would depend on the processor.
+    nystrom, mu = projected_map(RBF(0.3), X[::6]), 0.05
     theta = solve_direct(normal_equations(nystrom, X, Y), mu)
     factor = preconditioner(normal_equations(nystrom, X[::3], Y[::3], np.full(300, 3.0)).gram, mu)
     first = solve_direct(normal_equations(nystrom, X[::3], Y[::3]), mu / 3)
@@ -97,12 +98,11 @@ def test_steps_reach_the_direct_solution():
         state = step_cg(state, image, factor)
     assert state.relative_residual < 1e-7
     Z = nystrom.transform(X)
-    # T has a condition of 1e6, K_DD one of 1e12: the last digits differ between processors.
-    np.testing.assert_allclose(Z @ state.theta, Z @ theta, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(Z @ state.theta, Z @ theta, atol=1e-6)
     moment, square = residual_moment(nystrom, X, Y, nystrom.coefficients(state.theta))
     again = restart_cg(state, solve_lower(nystrom.factor, moment) - mu * state.theta, factor)
-    assert again.relative_residual < 1e-5
-    np.testing.assert_allclose(square, np.sum((Y - Z @ theta) ** 2, axis=0), rtol=1e-5)
+    assert again.relative_residual < 1e-6
+    np.testing.assert_allclose(square, np.sum((Y - Z @ theta) ** 2, axis=0), rtol=1e-6)
 
 
 def test_residuals_are_measured_against_that_of_nothing():

@@ -185,10 +185,10 @@ def _solve(
     rows, m, d = sum(plan.partition_kept), len(dictionary), plan.encoding.n_features
     most = partial(most_iterations, parameters.solver, rows, m, d, n_outputs)
     maps = []
-    if m and plan.resolvable and most(doubled=False):
-        maps.append((nystrom, most(doubled=False)))
-    if m and plan.encoding.dtype != "float64" and most(doubled=True):
-        maps.append((executor.call(evaluated_in_double, nystrom), most(doubled=True)))
+    if m and plan.resolvable and (worth := most(doubled=False)):
+        maps.append((nystrom, worth))
+    if m and plan.encoding.dtype != "float64" and (worth := most(doubled=True)):
+        maps.append((executor.call(evaluated_in_double, nystrom), worth))
     solution = None
     if maps:
         solution = solve_by_iterations(

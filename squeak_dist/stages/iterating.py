@@ -35,7 +35,7 @@ from squeak_dist.linalg import (
     spectral_norm,
     symmetrize,
 )
-from squeak_dist.nystrom import NystromMap, on_dictionary, row_slices
+from squeak_dist.nystrom import NystromMap, converted_blocks, on_dictionary
 from squeak_dist.ridge_path import RidgePath, choose_penalty
 from squeak_dist.solvers import (
     JointEquations,
@@ -65,7 +65,6 @@ _MOST_RESTARTS = 3
 _DRIFT = 1 / 8  # of the bound of what rounding does to residuals: errors do not all add up
 _SOLVE_KEY = 4
 DOUBLED_COST = 2.0  # of float64 beside float32: kernel entries, products, solves
-_DOUBLED_ROWS = 8192  # that are copied to float64 at a time
 _EXPECTED_PASSES = 6  # the start in float64, the iterations, and a check where rounding asks
 
 
@@ -398,7 +397,8 @@ def _iterated(
             return replace(executor.gather("solution", solution), seconds=tuple(seconds))
         # That of the steps has drifted by rounding: the one computed anew takes its place.
         origin = _origin(executor, encoded, plan, nystrom, system, state)
-        residuals[-1] = executor.gather("residual", executor.call(_residual_at, origin))
+        residual = executor.call(_residual, executor.call(_state, origin))
+        residuals[-1] = executor.gather("residual", residual)
         seconds[-1] = time.perf_counter() - began
     return None
 
@@ -686,12 +686,10 @@ def _blocks(
     tables: list[EncodedTable], nystrom: NystromMap
 ) -> Iterator[tuple[FloatArray, Float64Array, Float64Array | None]]:
     """Yield rows in the precision of the map, targets and weights: tables, or parts of them."""
-    dtype = nystrom.points.dtype
     for table in tables:
-        step = len(table) if table.X.dtype == dtype else _DOUBLED_ROWS
-        for rows in row_slices(len(table), max(step, 1)):
+        for rows, X in converted_blocks(table.X, nystrom.points.dtype):
             weights = None if table.weights is None else table.weights[rows]
-            yield table.X[rows].astype(dtype, copy=False), table.targets[rows], weights
+            yield X, table.targets[rows], weights
 
 
 def _add_errors(parts: list[Residuals]) -> Residuals:
@@ -765,10 +763,6 @@ def _progress(
     origin: Origin, state: CGState, system: CGSystem, nystrom: NystromMap
 ) -> tuple[float, float]:
     return _residual(state), _drift(origin, state, system, nystrom)
-
-
-def _residual_at(origin: Origin) -> float:
-    return _residual(origin.state)
 
 
 def _residual(state: CGState) -> float:

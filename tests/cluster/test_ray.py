@@ -372,3 +372,4 @@ def test_a_lost_node_costs_time_alone(references, assert_same_bits, two_nodes, t
     assert len(before) == 2 * PARTITIONS  # a profile and an encoding of each
     lost = sum(name.endswith(f" 1 {second.node_id}") for name in before)
     assert len(before) < len(list(tmp_path.iterdir())) <= len(before) + lost
+    assert len({record["worker"] for record in model.report_["merges"]}) >= 2
