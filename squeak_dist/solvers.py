@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from squeak_dist._typing import Float64Array, FloatArray
+from squeak_dist.eigen import Eigenvectors
 from squeak_dist.linalg import (
     add_gram,
     cholesky_jittered,
@@ -92,16 +93,16 @@ class JointEquations:
         return NormalEquations(gram, moment, self.kernel.target_square, self.kernel.rows)
 
     def path(self) -> RidgePath:
-        """Return the ridge path of [z, x]; cost about 9 m³."""
+        """Return the ridge path of [z, x]; cost as :func:`ridge_path`."""
         return self.path_and_vectors()[0]
 
-    def path_and_vectors(self) -> tuple[RidgePath, Float64Array]:
-        """Return :meth:`path` and the eigenvectors V of Σ v z zᵀ, shape (m, m)."""
+    def path_and_vectors(self) -> tuple[RidgePath, Eigenvectors]:
+        """Return :meth:`path` and the eigenvectors V of Σ v z zᵀ."""
         kernel = self.kernel
         path, vectors = ridge_path(kernel.gram, kernel.moment, kernel.target_square, kernel.rows)
         ridge = collinearity_ridge(self.linear)
         gram = symmetrize(self.linear.gram) + np.diag(ridge)
-        border = Border(vectors.T @ self.cross, gram, ridge, self.linear.moment)
+        border = Border(vectors.coordinates(self.cross), gram, ridge, self.linear.moment)
         return replace(path, border=border), vectors
 
 
@@ -343,7 +344,7 @@ def mu_by_gcv(equations: NormalEquations) -> float:
     Parameters
     ----------
     equations : NormalEquations
-        Sums over all rows. One eigendecomposition, about 9 m³, and no pass over them.
+        Sums over all rows. One eigendecomposition and no pass over them.
 
     Raises
     ------

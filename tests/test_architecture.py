@@ -26,7 +26,7 @@ ROOT = Path(squeak_dist.__file__).parent
 LAYERS = [
     {"errors", "_typing", "_version"},
     {"_floats", "columns", "moments", "calibration", "progress"},
-    {"kernels", "linalg", "dictionary", "merge_tree", "validation", "datasets"},
+    {"kernels", "linalg", "eigen", "dictionary", "merge_tree", "validation", "datasets"},
     {"parameter_table"},
     {"table", "column_profile", "column_encoding"},
     {"row_sample", "row_encoder", "classes"},
@@ -56,7 +56,7 @@ HOMES = {
     "ray": {"distributed"},
 }
 MATHEMATICS = {
-    *("_typing", "_floats", "errors", "kernels", "linalg", "dictionary", "merge_tree"),
+    *("_typing", "_floats", "errors", "kernels", "linalg", "eigen", "dictionary", "merge_tree"),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
     *("ridge_path", "principal", "calibration"),
 }

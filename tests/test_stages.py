@@ -25,7 +25,7 @@ from squeak_dist.stages import (
     projected_bytes,
 )
 from squeak_dist.stages.executors import reduce_tree
-from squeak_dist.stages.planning import make_plan, profile_stage
+from squeak_dist.stages.planning import make_layout, make_plan, profile_stage, tuning_stage
 from squeak_dist.table import TableSchema, cut_table
 
 EVERY_ROW = {
@@ -530,12 +530,11 @@ def test_a_small_table_is_solved_directly():
 def plan_of(X, y, parts=1, **settings):
     parameters = FitParameters(**settings)
     tables, _ = tables_of(X, y, parts=parts)
-    return make_plan(
-        PlainExecutor(),
-        profile_stage(PlainExecutor(), tables, parameters),
-        len(tables),
-        parameters,
-    )
+    executor = PlainExecutor()
+    profile = profile_stage(executor, tables, parameters)
+    layout = make_layout(profile, len(tables), parameters)
+    tuning = tuning_stage(executor, profile, layout, parameters)
+    return make_plan(executor, layout, tuning, parameters)
 
 
 def test_the_plan_is_a_rule_of_data_and_parameters():

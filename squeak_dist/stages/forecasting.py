@@ -34,8 +34,10 @@ from squeak_dist.stages.planning import (
     Plan,
     chain_steps,
     encoded_bytes,
+    make_layout,
     make_plan,
     settled_profile,
+    tuning_stage,
 )
 from squeak_dist.stages.records import Clock
 from squeak_dist.stages.tuning import TuningSample, sample_spectrum_of, tuning_sample
@@ -169,7 +171,9 @@ def forecast_fit(
     clock = Clock()
     profile = settled_profile(executor, tables, parameters)
     clock.lap("profile")
-    plan = make_plan(executor, profile, len(tables), parameters)
+    layout = make_layout(profile, len(tables), parameters)
+    tuning = tuning_stage(executor, profile, layout, parameters)
+    plan = make_plan(executor, layout, tuning, parameters)
     clock.lap("tuning")
     slots, waiting = executor.slots(), _waiting(executor, plan)
     sample = executor.share(tuning_sample(profile, plan.encoding, plan.target_scale))

@@ -169,18 +169,33 @@ class Residuals:
 
 
 @dataclass(frozen=True, eq=False)
-class Origin:
-    """A state whose residual is computed from the errors on all rows.
+class Iterate:
+    """Where the iterations stand, with what the next pass over the rows needs.
 
     Parameters
     ----------
     state : CGState
         θ and its residual.
+    coefficients : ndarray of float64, shape (p, k)
+        c of the direction of the next step, on the points of the map.
+    """
+
+    state: CGState
+    coefficients: Float64Array
+
+
+@dataclass(frozen=True, eq=False)
+class Origin(Iterate):
+    """An iterate whose residual is computed from the errors on all rows.
+
+    Parameters
+    ----------
+    state, coefficients
+        As in :class:`Iterate`.
     square : ndarray of float64, shape (k,)
         Σ v (y − f)² there.
     """
 
-    state: CGState
     square: Float64Array
 
 
@@ -377,28 +392,35 @@ def _iterated(
     tolerance, residuals = prospect.tolerance, [prospect.residual]
     seconds = [time.perf_counter() - began]
     for attempt in range(1 + _MOST_RESTARTS):
-        state, drift = executor.call(_state, origin), 0.0
+        iterate, drift = origin, 0.0
         good = residuals[-1] <= (2 if attempt else 1) * tolerance
         while not (good or residuals[-1] <= tolerance):  # a NaN is neither
             if _too_slow(residuals, tolerance, most):
                 return None
-            product = _product_tree(executor, encoded, nystrom, state, plan)
-            state = executor.call(_step, state, product, nystrom, system)
-            [state] = executor.persist([state], nbytes=0)
-            progress = executor.call(_progress, origin, state, system, nystrom)
+            product = _product_tree(executor, encoded, nystrom, iterate, plan)
+            iterate = executor.call(_step, iterate, product, nystrom, system)
+            [iterate] = executor.persist([iterate], nbytes=0)
+            progress = executor.call(_progress, origin, iterate, system, nystrom)
             residual, drift = executor.gather(f"iteration {len(residuals)}", progress)
             residuals.append(residual)
             seconds.append(time.perf_counter() - began)
         if drift <= tolerance:
             solution = executor.call(
-                _solution, origin, state, system, nystrom, dictionary, dimension, tuple(residuals)
+                _solution,
+                origin,
+                iterate,
+                system,
+                nystrom,
+                dictionary,
+                dimension,
+                tuple(residuals),
             )
             # The seconds are not among the arguments: they would name another value.
             return replace(executor.gather("solution", solution), seconds=tuple(seconds))
         # That of the steps has drifted by rounding: the one computed anew takes its place.
+        state = executor.call(_state, iterate)
         origin = _origin(executor, encoded, plan, nystrom, system, state)
-        residual = executor.call(_residual, executor.call(_state, origin))
-        residuals[-1] = executor.gather("residual", residual)
+        residuals[-1] = executor.gather("residual", executor.call(_residual, origin))
         seconds[-1] = time.perf_counter() - began
     return None
 
@@ -480,7 +502,7 @@ def _tolerance(unexplained: float) -> float:
 
 def _prospect(origin: Origin, system: CGSystem, nystrom: NystromMap) -> Prospect:
     return Prospect(
-        residual=_residual(origin.state),
+        residual=_residual(origin),
         tolerance=system.tolerance,
         resolved=resolvable(system.kernel_norm, system.least, nystrom.points.dtype),
     )
@@ -565,7 +587,7 @@ def _sample_solution(sums: CGSums, rate: float, penalty: Penalty) -> SampleSolut
         scaled_mu, path = _penalty(path, rate, penalty)
         theta, slopes = path.solution(scaled_mu)
         return SampleSolution(
-            theta=np.concatenate([vectors @ theta, slopes]),
+            theta=np.concatenate([vectors.combined(theta), slopes]),
             mu=rate * scaled_mu,
             ridge=rate * path.ridge,
             tolerance=_tolerance(_unexplained(path.train_square(scaled_mu), path.target_square)),
@@ -638,15 +660,15 @@ def _start(system: CGSystem) -> CGState:
 
 
 def _product_tree(
-    executor: Executor, encoded: Encoded, nystrom: Any, state: Any, plan: Plan
+    executor: Executor, encoded: Encoded, nystrom: Any, iterate: Any, plan: Plan
 ) -> Any:
-    direction = executor.call(_direction, state, nystrom)
     return sum_rows(
         executor,
         encoded,
         plan,
-        lambda product, tables, step: (_product, product, tables, nystrom, direction),
+        lambda product, tables, step: (_product, product, tables, nystrom, iterate),
         _add,
+        small=True,
     )
 
 
@@ -660,6 +682,7 @@ def _residual_tree(
         plan,
         lambda errors, tables, step: (_errors, errors, tables, nystrom, coefficients),
         _add_errors,
+        small=True,
     )
 
 
@@ -699,11 +722,12 @@ def _add_errors(parts: list[Residuals]) -> Residuals:
 def _restart(state: CGState, errors: Residuals, nystrom: NystromMap, system: CGSystem) -> Origin:
     with single_blas_thread():
         residual = nystrom.features_of(errors.moment) - system.penalties * state.theta
-        return Origin(restart_cg(state, residual, system.factor), errors.square)
+        restarted = restart_cg(state, residual, system.factor)
+        return Origin(restarted, nystrom.coefficients(restarted.direction), errors.square)
 
 
-def _state(origin: Origin) -> CGState:
-    return origin.state
+def _state(iterate: Iterate) -> CGState:
+    return iterate.state
 
 
 def _drift(origin: Origin, state: CGState, system: CGSystem, nystrom: NystromMap) -> float:
@@ -728,17 +752,13 @@ def _square_after(origin: Origin, state: CGState, system: CGSystem) -> Float64Ar
     return np.maximum(origin.square + change, 0)
 
 
-def _direction(state: CGState, nystrom: NystromMap) -> Float64Array:
-    with single_blas_thread():
-        return nystrom.coefficients(state.direction)
-
-
 def _product(
     product: Float64Array | None,
     tables: list[EncodedTable],
     nystrom: NystromMap,
-    direction: Float64Array,
+    iterate: Iterate,
 ) -> Float64Array:
+    direction = iterate.coefficients
     total = np.zeros_like(direction) if product is None else product
     with single_blas_thread():
         for X, _, weights in _blocks(tables, nystrom):
@@ -753,32 +773,36 @@ def _add(parts: list[Float64Array]) -> Float64Array:
     return total
 
 
-def _step(state: CGState, product: Float64Array, nystrom: NystromMap, system: CGSystem) -> CGState:
+def _step(
+    iterate: Iterate, product: Float64Array, nystrom: NystromMap, system: CGSystem
+) -> Iterate:
+    before = iterate.state
     with single_blas_thread():
-        image = nystrom.features_of(product) + system.penalties * state.direction
-        return step_cg(state, image, system.factor)
+        image = nystrom.features_of(product) + system.penalties * before.direction
+        state = step_cg(before, image, system.factor)
+        return Iterate(state, nystrom.coefficients(state.direction))
 
 
 def _progress(
-    origin: Origin, state: CGState, system: CGSystem, nystrom: NystromMap
+    origin: Origin, iterate: Iterate, system: CGSystem, nystrom: NystromMap
 ) -> tuple[float, float]:
-    return _residual(state), _drift(origin, state, system, nystrom)
+    return _residual(iterate), _drift(origin, iterate.state, system, nystrom)
 
 
-def _residual(state: CGState) -> float:
-    return state.relative_residual
+def _residual(iterate: Iterate) -> float:
+    return iterate.state.relative_residual
 
 
 def _solution(
     origin: Origin,
-    state: CGState,
+    iterate: Iterate,
     system: CGSystem,
     nystrom: NystromMap,
     dictionary: Dictionary,
     effective_dimension: float,
     residuals: tuple[float, ...],
 ) -> Solution:
-    linear, m = system.linear, len(nystrom)
+    state, linear, m = iterate.state, system.linear, len(nystrom)
     with single_blas_thread():
         baseline_mu = mu_by_gcv(linear)
         coefficients = nystrom.coefficients(state.theta)

@@ -16,13 +16,16 @@ from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import (
     Encoded,
+    Layout,
     Plan,
     chain_steps,
     encode_stage,
     encoded_bytes,
     encoded_row_bytes,
+    make_layout,
     make_plan,
     settled_profile,
+    tuning_stage,
 )
 from squeak_dist.stages.records import Clock, TaskRecord
 from squeak_dist.stages.sampling import sampling_bytes, sampling_stage
@@ -83,12 +86,15 @@ def learn_dictionary(
     clock = Clock()
     profile = settled_profile(executor, tables, parameters)
     clock.lap("profile")
-    plan = make_plan(executor, profile, len(tables), parameters)
-    clock.lap("tuning")
-    if sampling := sampling_bytes(plan, parameters):
+    layout = make_layout(profile, len(tables), parameters)
+    if sampling := sampling_bytes(layout, parameters):
         executor.check_memory(*sampling)
-    executor.check_memory(*projected_bytes(plan, parameters, n_outputs))
-    encoded = encode_stage(executor, tables, plan)
+    executor.check_memory(*projected_bytes(layout, parameters, n_outputs))
+    tuning = tuning_stage(executor, profile, layout, parameters)
+    # Kernel and γ are the work of few tasks: the other workers have time to encode.
+    encoded = encode_stage(executor, tables, layout)
+    plan = make_plan(executor, layout, tuning, parameters)
+    clock.lap("tuning")
     root: Branch = executor.gather(
         "dictionary", sampling_stage(executor, encoded, plan, parameters)
     )
@@ -97,12 +103,12 @@ def learn_dictionary(
     return Learned(profile, plan, encoded, root, clock, parameters.sampler_name)
 
 
-def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tuple[int, str]:
+def projected_bytes(layout: Layout, parameters: FitParameters, n_outputs: int) -> tuple[int, str]:
     """Return the bytes of the largest task of a fit, and what they are made of.
 
     Parameters
     ----------
-    plan : Plan
+    layout : Layout
         Encoding, tree and rows of the partitions.
     parameters : FitParameters
         ``max_dictionary`` and ``fan_in``.
@@ -117,26 +123,26 @@ def projected_bytes(plan: Plan, parameters: FitParameters, n_outputs: int) -> tu
     and the encoded rows of a step. None of it depends on the number of rows. What is kept between
     the passes, at most half of the workers' memory, is not a task's.
     """
-    rows = sum(plan.partition_kept)
+    rows = sum(layout.partition_kept)
     m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
-    d = plan.encoding.n_features
-    merges = parameters.sampler in MERGING and len(plan.tree.chains) > 1
+    d = layout.encoding.n_features
+    merges = parameters.sampler in MERGING and len(layout.tree.chains) > 1
     union = m * (parameters.fan_in if merges else 1)
     merging = 3 * 8 * union**2
     solving = 8 * 8 * m**2 + 2 * 8 * 2048 * m
-    largest = max(plan.partition_rows)
+    largest = max(layout.partition_rows)
     partition = largest * (4 * 8 * d + 8 * n_outputs + 16)
-    partition += _rows_of_a_step(plan) * encoded_row_bytes(plan)
+    partition += _rows_of_a_step(layout) * encoded_row_bytes(layout)
     explanation = (
         f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
-        f"to {largest:,} rows × {d} encoded columns{_giant(plan.partition_rows)}"
+        f"to {largest:,} rows × {d} encoded columns{_giant(layout.partition_rows)}"
     )
     return max(merging, solving) + partition, explanation
 
 
-def _rows_of_a_step(plan: Plan) -> int:
-    steps = (step for chain in plan.tree.chains for step in chain_steps(chain, plan))
-    return max((sum(plan.partition_kept[i] for i in step) for step in steps), default=0)
+def _rows_of_a_step(layout: Layout) -> int:
+    steps = (step for chain in layout.tree.chains for step in chain_steps(chain, layout))
+    return max((sum(layout.partition_kept[i] for i in step) for step in steps), default=0)
 
 
 def _giant(partition_rows: tuple[int, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -21,32 +21,25 @@ from squeak_dist.profile_checks import check_profile
 from squeak_dist.squeak import SqueakParameters
 from squeak_dist.stages.executors import Executor, reduce_tree
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.tuning import tune
+from squeak_dist.stages.tuning import Tuned, tune, warn_of_median
 from squeak_dist.table import Table
 from squeak_dist.tuning import Choice
 
 SAMPLE_ROWS = 4096  # rows that the profile keeps
 _STEP_ROWS = 65_536  # partitions below this size share the task of a chain step
 _PROFILE_FAN_IN = 8
+_SMALL_FAN_IN = 16  # of sums of vectors
 _PROFILE_ROUNDS = 4  # tasks per thread from which a task profiles a whole group: the same bits
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What is decided on the driver after the profile.
+class Layout:
+    """What the profile alone decides: how rows are encoded, and in which order they are passed.
 
     Parameters
     ----------
     encoding : FeatureEncoding
         From columns to encoded rows.
-    kernel : Kernel
-        With its length scale.
-    tuning : Choice, optional
-        The kernels that competed, where the fit had to choose one.
-    resolvable : bool
-        Whether conjugate gradients are expected to converge in the precision of the fit.
-    squeak : SqueakParameters
-        γ, q̄ and the size limit.
     tree : MergeTree
         Chains and merges.
     target_mean, target_scale : ndarray of float64, shape (k,)
@@ -56,15 +49,35 @@ class Plan:
     """
 
     encoding: FeatureEncoding
-    kernel: Kernel
-    tuning: Choice | None
-    resolvable: bool
-    squeak: SqueakParameters
     tree: MergeTree
     target_mean: Float64Array
     target_scale: Float64Array
     partition_rows: tuple[int, ...]
     partition_kept: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Layout):
+    """A layout with what is chosen on the sample of the profile.
+
+    Parameters
+    ----------
+    encoding, tree, target_mean, target_scale, partition_rows, partition_kept
+        As in :class:`Layout`.
+    kernel : Kernel
+        With its length scale.
+    tuning : Choice, optional
+        The kernels that competed, where the fit had to choose one.
+    resolvable : bool
+        Whether conjugate gradients are expected to converge in the precision of the fit.
+    squeak : SqueakParameters
+        γ, q̄ and the size limit.
+    """
+
+    kernel: Kernel
+    tuning: Choice | None
+    resolvable: bool
+    squeak: SqueakParameters
 
 
 def settled_profile(
@@ -165,15 +178,11 @@ def _merge_profiles(profiles: list[Profile]) -> Profile:
     return merge_profiles(profiles)
 
 
-def make_plan(
-    executor: Executor, profile: Profile, n_partitions: int, parameters: FitParameters
-) -> Plan:
-    """Decide encoding, kernel, γ and tree, from the profile alone.
+def make_layout(profile: Profile, n_partitions: int, parameters: FitParameters) -> Layout:
+    """Decide encoding and tree, from the profile alone.
 
     Parameters
     ----------
-    executor : Executor
-        Where kernel and γ are chosen.
     profile : Profile
         Of all partitions.
     n_partitions : int
@@ -193,10 +202,6 @@ def make_plan(
         missing=parameters.missing,
         dtype=parameters.dtype,
     )
-    target_scale = _target_scale(profile)
-    tuned = tune(executor, profile, encoding, parameters, target_scale)
-    kernel = parameters.kernel if tuned.kernel is None else tuned.kernel
-    assert not isinstance(kernel, str)
     kept = tuple(profile.partition_kept[i] for i in range(n_partitions))
     # The stop of a stream is defined for one stream only.
     one_chain = parameters.on_overrun == "stop"
@@ -205,8 +210,67 @@ def make_plan(
         fan_in=parameters.fan_in,
         **({"rows_per_chain": sys.maxsize, "min_chains": 1} if one_chain else {}),
     )
-    return Plan(
+    return Layout(
         encoding=encoding,
+        tree=tree,
+        target_mean=profile.target_mean,
+        target_scale=_target_scale(profile),
+        partition_rows=tuple(profile.partition_rows[i] for i in range(n_partitions)),
+        partition_kept=kept,
+    )
+
+
+def tuning_stage(
+    executor: Executor, profile: Profile, layout: Layout, parameters: FitParameters
+) -> Any:
+    """Return a handle on the kernel and γ of a fit, whose tasks begin now.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where kernel and γ are chosen.
+    profile : Profile
+        With the sample that they are chosen on.
+    layout : Layout
+        Of the same profile.
+    parameters : FitParameters
+        All parameters.
+
+    Raises
+    ------
+    InvalidParameterError
+        For length scales that do not fit the encoded columns.
+    """
+    return executor.begin(
+        tune(executor, profile, layout.encoding, parameters, layout.target_scale)
+    )
+
+
+def make_plan(executor: Executor, layout: Layout, tuning: Any, parameters: FitParameters) -> Plan:
+    """Wait for kernel and γ.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where they are chosen.
+    layout : Layout
+        What is decided already.
+    tuning : handle
+        Of :func:`tuning_stage`.
+    parameters : FitParameters
+        All parameters.
+
+    Raises
+    ------
+    InvalidKernelError
+        For a kernel that is none.
+    """
+    tuned: Tuned = executor.gather("tuning", tuning)
+    warn_of_median(tuned.choice)
+    kernel = parameters.kernel if tuned.kernel is None else tuned.kernel
+    assert not isinstance(kernel, str)
+    return Plan(
+        **{field.name: getattr(layout, field.name) for field in fields(Layout)},
         kernel=kernel,
         tuning=tuned.choice,
         resolvable=tuned.resolvable,
@@ -217,11 +281,6 @@ def make_plan(
             max_dictionary=parameters.max_dictionary,
             on_overrun=parameters.on_overrun,
         ),
-        tree=tree,
-        target_mean=profile.target_mean,
-        target_scale=target_scale,
-        partition_rows=tuple(profile.partition_rows[i] for i in range(n_partitions)),
-        partition_kept=kept,
     )
 
 
@@ -274,7 +333,7 @@ class Encoded:
         return {position: step for step in self.steps for position in step}
 
 
-def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encoded:
+def encode_stage(executor: Executor, tables: Sequence[Any], layout: Layout) -> Encoded:
     """Return the encoded partitions, kept in memory where they fit.
 
     Parameters
@@ -283,13 +342,13 @@ def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encod
         Where the work runs.
     tables : sequence of handles on Table
         One per partition.
-    plan : Plan
+    layout : Layout
         The encoding, and mean and scale of the targets.
     """
-    offsets = np.cumsum((0, *plan.partition_rows[:-1])).tolist()
-    encoding, mean = executor.share(plan.encoding), executor.share(plan.target_mean)
-    scale = executor.share(plan.target_scale)
-    steps = tuple(step for chain in plan.tree.chains for step in chain_steps(chain, plan))
+    offsets = np.cumsum((0, *layout.partition_rows[:-1])).tolist()
+    encoding, mean = executor.share(layout.encoding), executor.share(layout.target_mean)
+    scale = executor.share(layout.target_scale)
+    steps = tuple(step for chain in layout.tree.chains for step in chain_steps(chain, layout))
     handles = [
         executor.call(
             _encode_task, encoding, [tables[i] for i in step], mean, scale,
@@ -297,17 +356,17 @@ def encode_stage(executor: Executor, tables: Sequence[Any], plan: Plan) -> Encod
         )
         for step in steps
     ]  # fmt: skip
-    return Encoded(steps, tuple(executor.persist(handles, encoded_bytes(plan))))
+    return Encoded(steps, tuple(executor.persist(handles, encoded_bytes(layout))))
 
 
-def encoded_bytes(plan: Plan) -> int:
+def encoded_bytes(layout: Layout) -> int:
     """Return the bytes of all encoded partitions."""
-    return sum(plan.partition_kept) * encoded_row_bytes(plan)
+    return sum(layout.partition_kept) * encoded_row_bytes(layout)
 
 
-def encoded_row_bytes(plan: Plan) -> int:
+def encoded_row_bytes(layout: Layout) -> int:
     """Return the bytes of an encoded row, with target, weight and row number."""
-    return plan.encoding.n_features * np.dtype(plan.encoding.dtype).itemsize + 24
+    return layout.encoding.n_features * np.dtype(layout.encoding.dtype).itemsize + 24
 
 
 def _encode_task(
@@ -330,7 +389,7 @@ def _pick_task(tables: list[EncodedTable], position: int) -> list[EncodedTable]:
 def fold_chains(
     executor: Executor,
     encoded: Encoded,
-    plan: Plan,
+    layout: Layout,
     step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
 ) -> list[Any]:
     """Return one handle per chain: what its partitions, passed through in order, come to.
@@ -341,16 +400,16 @@ def fold_chains(
         Where the work runs.
     encoded : Encoded
         All partitions.
-    plan : Plan
+    layout : Layout
         Its tree names the chains.
     step : callable
         Makes of (value so far, or None; handle on a list of partitions; their positions) the
         function and arguments of a call.
     """
     branches = []
-    for chain in plan.tree.chains:
+    for chain in layout.tree.chains:
         value: Any = None
-        for positions in chain_steps(chain, plan):
+        for positions in chain_steps(chain, layout):
             tables = encoded.of(executor, positions)
             value = executor.call(*step(value, tables, positions))
         branches.append(value)
@@ -360,34 +419,38 @@ def fold_chains(
 def sum_rows(
     executor: Executor,
     encoded: Encoded,
-    plan: Plan,
+    layout: Layout,
     step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
     add: Callable[[list[Any]], Any],
+    *,
+    small: bool = False,
 ) -> Any:
-    """Return a handle on a sum over all rows: one pass along the chains, then the tree.
+    """Return a handle on a sum over all rows: one pass along the chains, then a tree.
 
     Parameters
     ----------
-    executor, encoded, plan, step
+    executor, encoded, layout, step
         As in :func:`fold_chains`.
     add : callable
         Adds a list of sums, from left to right.
+    small : bool, default False
+        Whether a task can hold many sums, which saves levels: each takes longer to
+        hand out than such sums to add. Else the tree is that of the merges.
     """
-    branches = fold_chains(executor, encoded, plan, step)
-    return reduce_tree(
-        executor, branches, plan.tree.levels, lambda nodes, level, index: (add, nodes)
-    )
+    branches = fold_chains(executor, encoded, layout, step)
+    levels = balanced_levels(len(branches), _SMALL_FAN_IN) if small else layout.tree.levels
+    return reduce_tree(executor, branches, levels, lambda nodes, level, index: (add, nodes))
 
 
-def chain_steps(chain: tuple[int, ...], plan: Plan) -> list[tuple[int, ...]]:
+def chain_steps(chain: tuple[int, ...], layout: Layout) -> list[tuple[int, ...]]:
     """Return the partitions of a chain in the steps that are one task each.
 
     Parameters
     ----------
     chain : tuple of int
         Positions of its partitions.
-    plan : Plan
+    layout : Layout
         With their rows.
     """
-    groups = group_rows([plan.partition_kept[i] for i in chain], _STEP_ROWS)
+    groups = group_rows([layout.partition_kept[i] for i in chain], _STEP_ROWS)
     return [tuple(chain[position] for position in group) for group in groups]

@@ -29,7 +29,7 @@ from squeak_dist.squeak import SqueakParameters, SqueakState
 from squeak_dist.stages.dictionaries import Branch, dictionary_stage, recorded, task_rng
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import Encoded, Plan
+from squeak_dist.stages.planning import Encoded, Layout, Plan
 
 _SAMPLE_KEY = 7  # first entry of the spawn keys here
 _TREES = {"disqueak": "balanced", "disqueak-left-deep": "left-deep", "disqueak-random": "random"}
@@ -65,12 +65,12 @@ def sampling_stage(
     )
 
 
-def sampling_bytes(plan: Plan, parameters: FitParameters) -> tuple[int, str] | None:
+def sampling_bytes(layout: Layout, parameters: FitParameters) -> tuple[int, str] | None:
     """Return the bytes of a sampler that needs all rows in one task, and what they are.
 
     Parameters
     ----------
-    plan : Plan
+    layout : Layout
         Rows and encoding.
     parameters : FitParameters
         ``sampler`` and ``max_dictionary``.
@@ -83,8 +83,8 @@ def sampling_bytes(plan: Plan, parameters: FitParameters) -> tuple[int, str] | N
     sampler = parameters.sampler
     if sampler in (*MERGING, "uniform"):
         return None
-    n, d = sum(plan.partition_kept), plan.encoding.n_features
-    rows = 2 * n * (d * np.dtype(plan.encoding.dtype).itemsize + 32)
+    n, d = sum(layout.partition_kept), layout.encoding.n_features
+    rows = 2 * n * (d * np.dtype(layout.encoding.dtype).itemsize + 32)
     extra = working_bytes(sampler, n, d, parameters.max_dictionary or math.inf)
     return rows + extra, (
         f"sampler={parameters.sampler_name!r} takes all {n:,} rows × {d} encoded columns in one "

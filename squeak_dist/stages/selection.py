@@ -178,7 +178,7 @@ def penalty_curve(sums: FoldSums, mus: Float64Array | None, linear_part: bool | 
 
     Notes
     -----
-    Cost: folds + 1 eigendecompositions, 9 m³ each, for any number of penalties.
+    Cost: folds + 1 eigendecompositions, and 6 m³ for each fold, for any number of penalties.
     """
     total = add_joint_equations(*sums.folds)
     best, path = choose_penalty(total.path(), None, linear_part)
@@ -236,7 +236,8 @@ def _left_out(folds: Sequence[NormalEquations], left: int, mus: Float64Array) ->
             f'by="row", or more partitions'
         )
     path, vectors = ridge_path(gram, moment, square, sum(fold.rows for fold in others))
-    tested, crossed = vectors.T @ symmetrize(test.gram) @ vectors, vectors.T @ test.moment
+    half = vectors.coordinates(symmetrize(test.gram))  # Vᵀ G, and Vᵀ (Vᵀ G)ᵀ = Vᵀ G V
+    tested, crossed = vectors.coordinates(half.T), vectors.coordinates(test.moment)
     errors = []
     for mu in mus:
         theta = path.moment / (path.values + mu)[:, None]

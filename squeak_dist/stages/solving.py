@@ -203,7 +203,7 @@ def solution_of(
 
     Notes
     -----
-    Cost: one eigendecomposition, 9 m³, and one factorization, m³/3.
+    Cost: one :func:`~squeak_dist.eigen.eigen`, and one factorization, m³/3.
     """
     m = len(nystrom)
     with single_blas_thread():

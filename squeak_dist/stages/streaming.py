@@ -29,7 +29,14 @@ from squeak_dist.squeak import SqueakState, finish, squeak, start_state
 from squeak_dist.stages.dictionaries import CHAIN_KEY, FINISH_KEY, task_rng
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.planning import SAMPLE_ROWS, Plan, make_plan, settled_profile
+from squeak_dist.stages.planning import (
+    SAMPLE_ROWS,
+    Plan,
+    make_layout,
+    make_plan,
+    settled_profile,
+    tuning_stage,
+)
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solution_of
 from squeak_dist.table import Table
 
@@ -165,7 +172,9 @@ def extend_stream(
         )
     profile = settled_profile(executor, tables, parameters)
     if stream is None:
-        plan = make_plan(executor, profile, len(tables), parameters)
+        layout = make_layout(profile, len(tables), parameters)
+        tuning = tuning_stage(executor, profile, layout, parameters)
+        plan = make_plan(executor, layout, tuning, parameters)
     else:
         plan = stream.plan
         check_profiled_values(profile, missing=parameters.missing)

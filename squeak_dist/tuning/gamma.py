@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
@@ -68,13 +69,17 @@ class SampleSpectrum:
         share = len(self.values) / self.rows
         ridge = self._ridge(gamma)
         shrunk = self.values / (self.values + ridge)
-        held = np.einsum("ij,j,ij->i", self.vectors, shrunk, self.vectors)
+        held = self._squares @ shrunk
         left_out = ridge / gamma * held / np.maximum(1 - held, np.finfo(float).eps)
         return np.sqrt(share * held * left_out / (1 + left_out))
 
     def effective_dimension(self, gamma: float) -> float:
         """Return the estimate of d_eff(γ) of all n rows: the sum of their RLS."""
         return float(np.sum(self.rls(gamma))) * self.rows / len(self.values)
+
+    @cached_property
+    def _squares(self) -> Float64Array:
+        return self.vectors**2
 
     def _degrees(self, ridge: float) -> float:
         return float(np.sum(self.values / (self.values + ridge)))
