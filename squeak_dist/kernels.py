@@ -16,12 +16,14 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
 
 _LARGEST_ROUNDING = 0.1  # of a squared distance in units of the length scale
 _OVERFLOW_ROWS = 256
 _CACHE_ENTRIES = 1 << 18  # entries of a sub-block: 1 MiB of float32, which stays in L2
+_PREPARED_ROWS = 1024  # augmented at a time: their copies stay in the cache
 _SHOWN_SCALES = 8
 
 
@@ -46,8 +48,8 @@ class _BuiltinKernel:
     A x, whose length scales are one number or r of them. Distances are then those of
     Rasmussen & Williams (2006), section 5.1, with a full matrix of length scales.
 
-    Subclasses define ``_fill`` (write a sub-block in place) and ``_prepare``
-    (what is made of the rows once per call: scaled or augmented copies).
+    Subclasses define ``_fill`` (write a sub-block in place), and ``_left`` and ``_right``
+    (what is made of some rows of X, and of Y, before: augmented copies).
     """
 
     length_scale: float | tuple[float, ...] = 1.0
@@ -91,8 +93,8 @@ class _BuiltinKernel:
     def strips(self, X: FloatArray, Y: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Yield (rows, kernel entries of these rows with Y) in one reused buffer in the cache."""
         dtype = np.result_type(X, Y)
-        buffer = np.empty((min(_strip_rows(Y), len(X)), len(Y)), dtype)
-        return self._filled(X, Y, lambda rows: buffer[: rows.stop - rows.start], dtype)
+        with scratch((min(_strip_rows(Y), len(X)), len(Y)), dtype) as buffer:
+            yield from self._filled(X, Y, lambda rows: buffer[: rows.stop - rows.start], dtype)
 
     def _filled(
         self,
@@ -102,28 +104,32 @@ class _BuiltinKernel:
         dtype: np.dtype[Any],
     ) -> Iterator[tuple[slice, FloatArray]]:
         """Fill a strip of rows at a time, each small enough for the cache."""
-        left, right = self._prepare(self._scaled(X, dtype), self._scaled(Y, dtype))
+        right = self._right(self._scaled(Y, dtype))
         step = _strip_rows(Y)
-        scratch = np.empty((min(step, len(X)), len(Y)), dtype) if self._needs_scratch else None
-        for start in range(0, len(X), step):
-            rows = slice(start, min(start + step, len(X)))
-            strip = place(rows)
-            self._fill(left[rows], right, strip, scratch)
-            yield rows, strip
+        prepared = step * max(1, _PREPARED_ROWS // step)
+        with scratch((min(step, len(X)) * self._needs_spare, len(Y)), dtype) as spare:
+            for first in range(0, len(X), prepared):
+                left = self._left(self._scaled(X[first : first + prepared], dtype))
+                for start in range(first, first + len(left), step):
+                    rows = slice(start, min(start + step, len(X)))
+                    strip = place(rows)
+                    self._fill(left[start - first :][: len(strip)], right, strip, spare)
+                    yield rows, strip
 
     def diag(self, X: FloatArray) -> FloatArray:
         """Return k(x, x) for every row, shape (len(X),)."""
         return np.ones(len(X), np.result_type(np.asarray(X), np.float32))
 
     unit_diagonal: ClassVar[bool] = False  # k(x, x) = 1, and entries fall to 0 with distance
-    _needs_scratch: ClassVar[bool] = False
+    _needs_spare: ClassVar[bool] = False
 
-    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return X, np.ascontiguousarray(Y.T)
+    def _left(self, X: FloatArray) -> FloatArray:
+        return X
 
-    def _fill(
-        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
-    ) -> None:
+    def _right(self, Y: FloatArray) -> FloatArray:
+        return np.ascontiguousarray(Y.T)
+
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
         raise NotImplementedError
 
     def _scaled(self, X: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
@@ -193,24 +199,35 @@ def _strip_rows(Y: FloatArray) -> int:
     return max(1, _CACHE_ENTRIES // max(1, len(Y)))
 
 
-def _augment(X: FloatArray, Y: FloatArray, factor: float) -> tuple[FloatArray, FloatArray]:
-    """Return A (n × d+2) and B (d+2 × m) with A B = −factor² ‖x − y‖² / 2.
+def _augmented_left(X: FloatArray, factor: float = 1.0) -> FloatArray:
+    """Return A (n × d+2) of which A B = −factor² ‖x − y‖² / 2, B of :func:`_augmented_right`."""
+    d = X.shape[1]
+    left = np.empty((len(X), d + 2), X.dtype)
+    rows = _within_range(X, factor, left[:, :d])
+    left[:, d] = -0.5 * np.einsum("ij,ij->i", rows, rows)
+    left[:, d + 1] = -1
+    return left
+
+
+def _augmented_right(Y: FloatArray, factor: float = 1.0) -> FloatArray:
+    """Return B (d+2 × m)."""
+    d = Y.shape[1]
+    right = np.empty((d + 2, len(Y)), Y.dtype)
+    rows = _within_range(Y, factor, np.empty_like(Y))
+    right[:d] = rows.T
+    right[d] = 1
+    right[d + 1] = 0.5 * np.einsum("ij,ij->i", rows, rows)
+    return right
+
+
+def _within_range(X: FloatArray, factor: float, out: FloatArray) -> FloatArray:
+    """Write factor · X to ``out``.
 
     Values whose squares would overflow are cut off: such distances are beyond the farthest.
     """
-    X, Y = X * X.dtype.type(factor), Y * Y.dtype.type(factor)
-    d, limit = X.shape[1], float(np.finfo(X.dtype).max) ** _LARGEST_POWER
-    for rows in (X, Y):
-        np.clip(rows, -limit, limit, out=rows)
-    left = np.empty((len(X), d + 2), X.dtype)
-    left[:, :d] = X
-    left[:, d] = -0.5 * np.einsum("ij,ij->i", X, X)
-    left[:, d + 1] = -1
-    right = np.empty((d + 2, len(Y)), Y.dtype)
-    right[:d] = Y.T
-    right[d] = 1
-    right[d + 1] = 0.5 * np.einsum("ij,ij->i", Y, Y)
-    return left, right
+    limit = float(np.finfo(X.dtype).max) ** _LARGEST_POWER
+    np.multiply(X, X.dtype.type(factor), out=out)
+    return np.clip(out, -limit, limit, out=out)
 
 
 @dataclass(frozen=True)
@@ -228,12 +245,13 @@ class RBF(_BuiltinKernel):
 
     unit_diagonal: ClassVar[bool] = True
 
-    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return _augment(X, Y, 1.0)
+    def _left(self, X: FloatArray) -> FloatArray:
+        return _augmented_left(X)
 
-    def _fill(
-        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
-    ) -> None:
+    def _right(self, Y: FloatArray) -> FloatArray:
+        return _augmented_right(Y)
+
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
         np.matmul(X, Y, out=out)
         # Rounding can turn the distance of near rows negative.
         np.clip(out, -_FARTHEST[out.dtype], 0, out=out)
@@ -263,7 +281,7 @@ class Matern(_BuiltinKernel):
 
     nu: float = 1.5
     unit_diagonal: ClassVar[bool] = True
-    _needs_scratch: ClassVar[bool] = True
+    _needs_spare: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -273,15 +291,19 @@ class Matern(_BuiltinKernel):
             )
         object.__setattr__(self, "nu", float(self.nu))
 
-    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        left, right = _augment(X, Y, float(np.sqrt(4 * self.nu)))
-        return left, np.negative(right, out=right)  # (2ν) ‖x − y‖², without a pass over the block
+    def _left(self, X: FloatArray) -> FloatArray:
+        return _augmented_left(X, self._factor)
 
-    def _fill(
-        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
-    ) -> None:
-        assert scratch is not None
-        a = scratch[: len(out)]
+    def _right(self, Y: FloatArray) -> FloatArray:
+        right = _augmented_right(Y, self._factor)
+        return np.negative(right, out=right)  # (2ν) ‖x − y‖², without a pass over the block
+
+    @property
+    def _factor(self) -> float:
+        return float(np.sqrt(4 * self.nu))
+
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
+        a = spare[: len(out)]
         np.matmul(X, Y, out=a)
         # Rounding can turn the distance of equal rows negative.
         np.clip(a, 0, (_FARTHEST[a.dtype] + _POLYNOMIAL[self.nu]) ** 2, out=a)
@@ -320,13 +342,10 @@ class Laplacian(_BuiltinKernel):
     """
 
     unit_diagonal: ClassVar[bool] = True
-    _needs_scratch: ClassVar[bool] = True
+    _needs_spare: ClassVar[bool] = True
 
-    def _fill(
-        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
-    ) -> None:
-        assert scratch is not None
-        gap = scratch[: len(out)]
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
+        gap = spare[: len(out)]
         out[...] = 0
         for j in range(X.shape[1]):
             np.subtract(X[:, j, None], Y[j], out=gap)
@@ -349,9 +368,7 @@ class Linear(_BuiltinKernel):
         there are length scales for these.
     """
 
-    def _fill(
-        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
-    ) -> None:
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
         np.matmul(X, Y, out=out)
 
     def diag(self, X: FloatArray) -> FloatArray:
@@ -389,9 +406,7 @@ class Polynomial(_BuiltinKernel):
         object.__setattr__(self, "degree", int(self.degree))
         object.__setattr__(self, "coef0", float(self.coef0))
 
-    def _fill(
-        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
-    ) -> None:
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
         np.matmul(X, Y, out=out)
         out += self.coef0
         np.power(out, self.degree, out=out)
@@ -415,12 +430,13 @@ class Cosine(_BuiltinKernel):
         there are length scales for these.
     """
 
-    def _prepare(self, X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return _normalized(X), np.ascontiguousarray(_normalized(Y).T)
+    def _left(self, X: FloatArray) -> FloatArray:
+        return _normalized(X)
 
-    def _fill(
-        self, X: FloatArray, Y: FloatArray, out: FloatArray, scratch: FloatArray | None
-    ) -> None:
+    def _right(self, Y: FloatArray) -> FloatArray:
+        return np.ascontiguousarray(_normalized(Y).T)
+
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
         np.matmul(X, Y, out=out)
 
     def diag(self, X: FloatArray) -> FloatArray:
@@ -494,19 +510,16 @@ def doubled_strips(
     """Yield (rows, k(X[rows], Y), the same in float64) over strips of X, as :func:`kernel_strips`.
 
     For products with coefficients, which are large and cancel where the function is smooth: a
-    product in float32 would lose what the entries still hold. The copy has a buffer of its own;
-    without one, pages that Dask's workers fetch anew take three times as long as the entries.
+    product in float32 would lose what the entries still hold.
     """
-    buffer: Float64Array | None = None
-    for rows, K in kernel_strips(kernel, X, Y):
-        if K.dtype == np.float64:
-            yield rows, K, np.asarray(K, np.float64)
-            continue
-        if buffer is None:
-            buffer = np.empty(K.shape)
-        doubled = buffer[: len(K)]
-        doubled[...] = K
-        yield rows, K, doubled
+    with scratch((min(_strip_rows(Y), len(X)), len(Y)), np.float64) as buffer:
+        for rows, K in kernel_strips(kernel, X, Y):
+            if K.dtype == np.float64:
+                yield rows, K, np.asarray(K, np.float64)
+                continue
+            doubled = buffer[: len(K)]
+            doubled[...] = K
+            yield rows, K, doubled
 
 
 def kernel_diag(kernel: Kernel, X: FloatArray) -> FloatArray:

@@ -19,6 +19,7 @@ import threadpoolctl
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from squeak_dist._floats import flush_tiny
+from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import NumericalError
 
@@ -246,16 +247,14 @@ class ForwardSubstitution:
         -----
         Cost: n m² multiply-adds, as matrix products. Memory: one panel.
         """
-        # One scratch for all panels: Dask's workers give memory back at once, and pages
-        # fetched anew cost more than what is computed on them.
-        scratch = np.empty((len(rows), min(_PANEL, rows.shape[1])), rows.dtype)
-        for start, stop, left, corner in self.panels:
-            strip, reduced = rows[:, start:stop], scratch[:, : stop - start]
-            np.matmul(rows[:, :start], left, out=reduced)
-            np.subtract(strip, reduced, out=reduced)
-            np.matmul(reduced, corner, out=strip)
-            if self.flush:
-                flush_tiny(strip, self.flush)
+        with scratch((len(rows), min(_PANEL, rows.shape[1])), rows.dtype) as panel:
+            for start, stop, left, corner in self.panels:
+                strip, reduced = rows[:, start:stop], panel[:, : stop - start]
+                np.matmul(rows[:, :start], left, out=reduced)
+                np.subtract(strip, reduced, out=reduced)
+                np.matmul(reduced, corner, out=strip)
+                if self.flush:
+                    flush_tiny(strip, self.flush)
         return rows
 
 
@@ -315,7 +314,7 @@ def solve_lower_transposed(L: Float64Array, b: Float64Array) -> Float64Array:
     return x
 
 
-def add_gram(rows: FloatArray, gram: Float64Array, scratch: FloatArray | None = None) -> None:
+def add_gram(rows: FloatArray, gram: Float64Array, product: FloatArray | None = None) -> None:
     """Add rowsᵀ rows to ``gram``, in place.
 
     Parameters
@@ -325,14 +324,14 @@ def add_gram(rows: FloatArray, gram: Float64Array, scratch: FloatArray | None = 
         thousands; the sum is kept in float64.
     gram : ndarray of float64, shape (m, m)
         The sum so far.
-    scratch : ndarray of the dtype of ``rows``, shape (m, m), optional
-        For the product; a new one by default.
+    product : ndarray of the dtype of ``rows``, shape (m, m), optional
+        Overwritten by the product; a new one by default.
 
     Notes
     -----
     Cost: n m² / 2 multiply-adds: NumPy hands a matrix times its own transpose to syrk.
     """
-    gram += np.matmul(rows.T, rows, out=scratch)
+    gram += np.matmul(rows.T, rows, out=product)
 
 
 def spectral_norm(A: Float64Array) -> float:

@@ -170,10 +170,22 @@ class FittedModel:
         -----
         Cost: n m kernel entries and 2 n m² multiply-adds.
         """
-        leverage = np.empty(len(X))
-        for rows, Z in self._map.blocks(X.astype(np.float64)):
+        return self.leverage_and_residual(X)[0]
+
+    def leverage_and_residual(self, X: FloatArray) -> tuple[Float64Array, Float64Array]:
+        """Return h(x) and r(x) of encoded rows, each ≥ 0 and of shape (n,), from one map of them.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Encoded rows. Cost: n m kernel entries and 2 n m² multiply-adds in float64.
+        """
+        doubled, leverage = X.astype(np.float64), np.empty(len(X))
+        residual = np.array(kernel_diag(self.kernel, doubled), np.float64)
+        for rows, Z in self._map.blocks(doubled):
+            residual[rows] -= np.einsum("ij,ij->i", Z, Z)
             leverage[rows] = self._leverage(X[rows], Z)
-        return leverage
+        return leverage, np.maximum(residual, 0)
 
     def deviation_encoded(self, X: FloatArray) -> Float64Array:
         """Return the standard deviation of a new target of weight 1 at encoded rows.
@@ -196,12 +208,8 @@ class FittedModel:
         -----
         Cost: n m kernel entries and 2 n m² multiply-adds in float64.
         """
-        doubled, spread = X.astype(np.float64), np.empty(len(X))
-        diagonal = kernel_diag(self.kernel, doubled)
-        for rows, Z in self._map.blocks(doubled):
-            residual = diagonal[rows] - np.einsum("ij,ij->i", Z, Z)
-            spread[rows] = self._leverage(X[rows], Z) + np.maximum(residual, 0) / self.mu
-        return np.sqrt((1 + spread)[:, None] * self.noise_variance)
+        leverage, residual = self.leverage_and_residual(X)
+        return np.sqrt((1 + leverage + residual / self.mu)[:, None] * self.noise_variance)
 
     def _leverage(self, X: FloatArray, Z: FloatArray) -> Float64Array:
         """Return φᵀ A⁻¹ φ of rows and their features z."""
@@ -233,12 +241,12 @@ class FittedModel:
 
 def packed(factor: Float64Array, dtype: str) -> FloatArray:
     """Return the lower triangle of a matrix row by row, shape (p (p + 1) / 2,)."""
-    return factor[np.tril_indices(len(factor))].astype(dtype)
+    return factor[np.tri(len(factor), dtype=bool)].astype(dtype)
 
 
 def unpacked(triangle: FloatArray) -> Float64Array:
     """Return the lower triangular matrix that :func:`packed` took, shape (p, p)."""
     size = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
     factor = np.zeros((size, size))
-    factor[np.tril_indices(size)] = triangle
+    factor[np.tri(size, dtype=bool)] = triangle
     return factor

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from squeak_dist._floats import UNIT_FLUSH
+from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray, IntArray
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.kernels import Kernel, kernel_block, kernel_diag
@@ -69,9 +70,10 @@ class NystromMap:
 
     def blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Yield (rows, Z of these rows) over blocks of X, in one reused buffer."""
-        buffer = np.empty((min(_BLOCK_ROWS, len(X)), len(self)), self.points.dtype)
-        for rows in row_slices(len(X), _BLOCK_ROWS):
-            yield rows, self._fill(X[rows], buffer[: rows.stop - rows.start])
+        shape = min(_BLOCK_ROWS, len(X)), len(self)
+        with scratch(shape, self.points.dtype) as buffer:
+            for rows in row_slices(len(X), _BLOCK_ROWS):
+                yield rows, self._fill(X[rows], buffer[: rows.stop - rows.start])
 
     def residual(self, X: FloatArray) -> Float64Array:
         """Return r(x) = k(x, x) − ‖z(x)‖², what the dictionary does not explain of each row.

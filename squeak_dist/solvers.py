@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.eigen import Eigenvectors
 from squeak_dist.linalg import (
@@ -134,10 +136,9 @@ def normal_equations(
     and one block of features.
     """
     blocks = ((rows, Z, targets[rows]) for rows, Z in nystrom.blocks(X))
-    shape = len(nystrom), targets.shape[1]
-    return _counted(
-        *_summed(blocks, shape, row_weights, _parts(start)), targets, row_weights, start
-    )
+    shape, dtype = (len(nystrom), targets.shape[1]), nystrom.points.dtype
+    sums = _summed(blocks, shape, dtype, row_weights, _parts(start))
+    return _counted(*sums, targets, row_weights, start)
 
 
 def linear_equations(
@@ -156,18 +157,18 @@ def linear_equations(
         for rows in row_slices(len(X), _LINEAR_BLOCK_ROWS)
     )
     shape = X.shape[1] + 1, targets.shape[1]
-    return _counted(
-        *_summed(blocks, shape, row_weights, _parts(start)), targets, row_weights, start
-    )
+    sums = _summed(blocks, shape, np.float64, row_weights, _parts(start))
+    return _counted(*sums, targets, row_weights, start)
 
 
 def _summed(
     blocks: Iterable[tuple[slice, FloatArray, Float64Array]],
     shape: tuple[int, int],
+    dtype: npt.DTypeLike,
     weights: Float64Array | None,
     start: _Sums | None,
 ) -> _Sums:
-    """Add blocks of features and targets to Gram and moment.
+    """Add blocks of features, of that dtype, and targets to Gram and moment.
 
     ``shape`` is that of the moment. The features are overwritten where there are weights, which
     are looked up block by block; the start is not.
@@ -177,17 +178,15 @@ def _summed(
         if start is None
         else (start[0].copy(), start[1].copy())
     )
-    product: FloatArray | None = None
-    for rows, Z, targets in blocks:
-        if product is None:
-            product = np.empty_like(gram, dtype=Z.dtype)
-        weighted = targets
-        if weights is not None:
-            roots = np.sqrt(weights[rows])[:, None]
-            weighted = roots * targets
-            np.multiply(Z, roots.astype(Z.dtype), out=Z)
-        moment += Z.T @ weighted.astype(Z.dtype)
-        add_gram(Z, gram, product)
+    with scratch(gram.shape, dtype) as product:
+        for rows, Z, targets in blocks:
+            weighted = targets
+            if weights is not None:
+                roots = np.sqrt(weights[rows])[:, None]
+                weighted = roots * targets
+                np.multiply(Z, roots.astype(Z.dtype), out=Z)
+            moment += Z.T @ weighted.astype(Z.dtype)
+            add_gram(Z, gram, product)
     return gram, moment
 
 
@@ -253,7 +252,8 @@ def joint_equations(
             yield rows, Z, np.hstack([targets[rows], linear_columns(X[rows], X.dtype)])
 
     before = None if start is None else _with_columns_as_targets(start)
-    gram, moment = _summed(blocks(), (len(nystrom), k + width), weights, before)
+    shape, dtype = (len(nystrom), k + width), nystrom.points.dtype
+    gram, moment = _summed(blocks(), shape, dtype, weights, before)
     linear = linear_equations(X, targets, weights, None if start is None else start.linear)
     return _joint(gram, moment, linear, targets, X, weights, start)
 

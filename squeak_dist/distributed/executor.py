@@ -16,7 +16,14 @@ import psutil
 from dask.callbacks import Callback
 from dask.delayed import delayed
 from dask.system import CPU_COUNT
-from distributed import Client, KilledWorker, default_client, get_worker, worker_client
+from distributed import (
+    Client,
+    KilledWorker,
+    default_client,
+    futures_of,
+    get_worker,
+    worker_client,
+)
 from distributed.comm import CommClosedError
 
 from squeak_dist.checkpoint import Vault
@@ -176,11 +183,13 @@ class DaskExecutor:
             _cluster_errors(f"the {stage} stage"),
             _cluster_progress(self._client, self._topic, self._progress, stage, calls),
         ):
-            future = self._client.compute(handle)
+            begun = {future.key: future for future in futures_of(handle)}
+            future = begun.get(handle.key) or self._client.compute(handle)
             try:
                 return future.result()
-            finally:
+            except BaseException:
                 future.cancel()
+                raise
 
 
 @contextmanager

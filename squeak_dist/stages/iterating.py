@@ -53,7 +53,7 @@ from squeak_dist.squeak import dictionary_effective_dimension
 from squeak_dist.stages.dictionaries import task_rng
 from squeak_dist.stages.executors import Executor
 from squeak_dist.stages.parameters import Penalty
-from squeak_dist.stages.planning import Encoded, Plan, sum_rows
+from squeak_dist.stages.planning import Encoded, Plan, few_sums, sum_rows
 from squeak_dist.stages.records import peak_memory
 from squeak_dist.stages.solving import Solution, degrees_of_freedom, noise_variance
 
@@ -365,7 +365,9 @@ def solve_by_iterations(
             size=size, approximation=approximation, seed=seed,
         )  # fmt: skip
         origin = _origin(executor, encoded, plan, nystrom, system, state)
-        prospect = executor.gather("solve", executor.call(_prospect, origin, system, nystrom))
+        foreseen = executor.call(_prospect, origin, system, nystrom)
+        [origin, foreseen] = executor.persist([origin, foreseen], nbytes=0)
+        prospect = executor.gather("solve", foreseen)
         if prospect.resolved:
             return _iterated(
                 executor, encoded, plan, nystrom, system, origin, dimension, dictionary,
@@ -397,10 +399,10 @@ def _iterated(
         while not (good or residuals[-1] <= tolerance):  # a NaN is neither
             if _too_slow(residuals, tolerance, most):
                 return None
-            product = _product_tree(executor, encoded, nystrom, iterate, plan)
-            iterate = executor.call(_step, iterate, product, nystrom, system)
-            [iterate] = executor.persist([iterate], nbytes=0)
+            products = _products(executor, encoded, nystrom, iterate, plan)
+            iterate = executor.call(_step, iterate, products, nystrom, system)
             progress = executor.call(_progress, origin, iterate, system, nystrom)
+            [iterate, progress] = executor.persist([iterate, progress], nbytes=0)
             residual, drift = executor.gather(f"iteration {len(residuals)}", progress)
             residuals.append(residual)
             seconds.append(time.perf_counter() - began)
@@ -420,7 +422,8 @@ def _iterated(
         # That of the steps has drifted by rounding: the one computed anew takes its place.
         state = executor.call(_state, iterate)
         origin = _origin(executor, encoded, plan, nystrom, system, state)
-        residuals[-1] = executor.gather("residual", executor.call(_residual, origin))
+        [origin, found] = executor.persist([origin, executor.call(_residual, origin)], nbytes=0)
+        residuals[-1] = executor.gather("residual", found)
         seconds[-1] = time.perf_counter() - began
     return None
 
@@ -429,11 +432,8 @@ def _origin(
     executor: Executor, encoded: Encoded, plan: Plan, nystrom: Any, system: Any, state: Any
 ) -> Any:
     """Return a handle on the state with its residual computed from the errors on all rows."""
-    errors = _residual_tree(executor, encoded, nystrom, state, plan)
-    [origin] = executor.persist(
-        [executor.call(_restart, state, errors, nystrom, system)], nbytes=0
-    )
-    return origin
+    errors = _residuals(executor, encoded, nystrom, state, plan)
+    return executor.call(_restart, state, errors, nystrom, system)
 
 
 def _prepared(
@@ -453,6 +453,8 @@ def _prepared(
     rows = sum(plan.partition_kept)
     rate = min(1.0, sample_per_centre(rows, size) * size / rows)
     sketch = executor.call(_sketch, nystrom, dictionary, approximation, seed)
+    outputs = len(plan.target_scale)
+    selected = executor.call(_dictionary_sums, nystrom, dictionary, rate, outputs)
     epsilon = plan.squeak.epsilon
     total = sum_rows(
         executor,
@@ -464,7 +466,7 @@ def _prepared(
         _add_sums,
     )  # fmt: skip
     first = executor.call(_sample_solution, total, rate, penalty)
-    estimate = executor.call(_estimate, total, nystrom, dictionary, rate)
+    estimate = executor.call(_estimate, total, selected)
     system = executor.call(_system, total, first, estimate, nystrom)
     # One worker has little to do beside the system, and time for the effective dimension.
     return executor.persist(
@@ -594,15 +596,19 @@ def _sample_solution(sums: CGSums, rate: float, penalty: Penalty) -> SampleSolut
         )
 
 
-def _estimate(
-    sums: CGSums, nystrom: NystromMap, dictionary: Dictionary, rate: float
-) -> tuple[JointEquations, float]:
-    """Return the estimate of A without μ, by the sample and the dictionary, and ‖Σ v z zᵀ‖."""
+def _dictionary_sums(
+    nystrom: NystromMap, dictionary: Dictionary, rate: float, outputs: int
+) -> JointEquations:
+    """Return the sums of the rows of the dictionary, whose targets are not known."""
     with single_blas_thread():
         weights = dictionary.row_weights * dictionary_row_weights(dictionary, rate)
-        blank = np.zeros((len(dictionary), sums.balanced.kernel.moment.shape[1]))
         points = dictionary.points.astype(nystrom.points.dtype, copy=False)
-        selected = joint_equations(nystrom, points, blank, weights)
+        return joint_equations(nystrom, points, np.zeros((len(points), outputs)), weights)
+
+
+def _estimate(sums: CGSums, selected: JointEquations) -> tuple[JointEquations, float]:
+    """Return the estimate of A without μ, by the sample and the dictionary, and ‖Σ v z zᵀ‖."""
+    with single_blas_thread():
         joint = add_joint_equations(sums.balanced, selected)
         return joint, spectral_norm(symmetrize(joint.kernel.gram))
 
@@ -659,30 +665,28 @@ def _start(system: CGSystem) -> CGState:
         return start_cg(system.theta, system.factor)
 
 
-def _product_tree(
+def _products(
     executor: Executor, encoded: Encoded, nystrom: Any, iterate: Any, plan: Plan
-) -> Any:
-    return sum_rows(
+) -> list[Any]:
+    return few_sums(
         executor,
         encoded,
         plan,
         lambda product, tables, step: (_product, product, tables, nystrom, iterate),
         _add,
-        small=True,
     )
 
 
-def _residual_tree(
+def _residuals(
     executor: Executor, encoded: Encoded, nystrom: Any, state: Any, plan: Plan
-) -> Any:
+) -> list[Any]:
     coefficients = executor.call(_coefficients, state, nystrom)
-    return sum_rows(
+    return few_sums(
         executor,
         encoded,
         plan,
         lambda errors, tables, step: (_errors, errors, tables, nystrom, coefficients),
         _add_errors,
-        small=True,
     )
 
 
@@ -719,7 +723,10 @@ def _add_errors(parts: list[Residuals]) -> Residuals:
     return Residuals(_add([p.moment for p in parts]), _add([p.square for p in parts]))
 
 
-def _restart(state: CGState, errors: Residuals, nystrom: NystromMap, system: CGSystem) -> Origin:
+def _restart(
+    state: CGState, parts: list[Residuals], nystrom: NystromMap, system: CGSystem
+) -> Origin:
+    errors = _add_errors(parts)
     with single_blas_thread():
         residual = nystrom.features_of(errors.moment) - system.penalties * state.theta
         restarted = restart_cg(state, residual, system.factor)
@@ -774,11 +781,11 @@ def _add(parts: list[Float64Array]) -> Float64Array:
 
 
 def _step(
-    iterate: Iterate, product: Float64Array, nystrom: NystromMap, system: CGSystem
+    iterate: Iterate, products: list[Float64Array], nystrom: NystromMap, system: CGSystem
 ) -> Iterate:
     before = iterate.state
     with single_blas_thread():
-        image = nystrom.features_of(product) + system.penalties * before.direction
+        image = nystrom.features_of(_add(products)) + system.penalties * before.direction
         state = step_cg(before, image, system.factor)
         return Iterate(state, nystrom.coefficients(state.direction))
 

@@ -51,9 +51,9 @@ def _with_noise(model: FittedModel, within: Callable[[Float64Array], Float64Arra
     X, weights = sample.X[:_ROWS], sample.weights[:_ROWS]
     with single_blas_thread():
         errors = sample.targets[:_ROWS] - model.predict_encoded(X)
-        leverages = within(weights * model.leverage_encoded(X))
-        novelty = weights * model.residual_encoded(X) / model.mu
-    share = noise_share(errors, weights, leverages, novelty)
+        leverages, residuals = model.leverage_and_residual(X)
+    novelty = weights * residuals / model.mu
+    share = noise_share(errors, weights, within(weights * leverages), novelty)
     noise = model.noise_variance * share
     report = {**model.report, "noise_std": np.sqrt(noise).tolist()}
     return replace(model, noise_variance=noise, report=report)

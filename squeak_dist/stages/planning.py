@@ -28,7 +28,7 @@ from squeak_dist.tuning import Choice
 SAMPLE_ROWS = 4096  # rows that the profile keeps
 _STEP_ROWS = 65_536  # partitions below this size share the task of a chain step
 _PROFILE_FAN_IN = 8
-_SMALL_FAN_IN = 16  # of sums of vectors
+_FEW = 16  # sums of vectors that a task adds
 _PROFILE_ROUNDS = 4  # tasks per thread from which a task profiles a whole group: the same bits
 
 
@@ -422,10 +422,8 @@ def sum_rows(
     layout: Layout,
     step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
     add: Callable[[list[Any]], Any],
-    *,
-    small: bool = False,
 ) -> Any:
-    """Return a handle on a sum over all rows: one pass along the chains, then a tree.
+    """Return a handle on a sum over all rows: one pass along the chains, then the tree.
 
     Parameters
     ----------
@@ -433,13 +431,34 @@ def sum_rows(
         As in :func:`fold_chains`.
     add : callable
         Adds a list of sums, from left to right.
-    small : bool, default False
-        Whether a task can hold many sums, which saves levels: each takes longer to
-        hand out than such sums to add. Else the tree is that of the merges.
     """
     branches = fold_chains(executor, encoded, layout, step)
-    levels = balanced_levels(len(branches), _SMALL_FAN_IN) if small else layout.tree.levels
-    return reduce_tree(executor, branches, levels, lambda nodes, level, index: (add, nodes))
+    return reduce_tree(
+        executor, branches, layout.tree.levels, lambda nodes, level, index: (add, nodes)
+    )
+
+
+def few_sums(
+    executor: Executor,
+    encoded: Encoded,
+    layout: Layout,
+    step: Callable[[Any, Any, tuple[int, ...]], tuple[Any, ...]],
+    add: Callable[[list[Any]], Any],
+) -> list[Any]:
+    """Return handles on at most 16 small sums, for a task that adds them up and goes on.
+
+    A level of a tree takes longer to hand out than some vectors to add.
+
+    Parameters
+    ----------
+    executor, encoded, layout, step, add
+        As in :func:`sum_rows`.
+    """
+    branches = fold_chains(executor, encoded, layout, step)
+    while len(branches) > _FEW:
+        [level, *_] = balanced_levels(len(branches), _FEW)
+        branches = [executor.call(add, [branches[i] for i in group]) for group in level]
+    return branches
 
 
 def chain_steps(chain: tuple[int, ...], layout: Layout) -> list[tuple[int, ...]]:
