@@ -184,7 +184,7 @@ def residual_sketch(
     B = scaled.T @ scaled
     B[np.diag_indices_from(B)] += dictionary.gamma
     signs = rng.choice([-1.0, 1.0], (len(B), _SKETCH)) * np.sqrt(dictionary.gamma / _SKETCH)
-    directions = solve_lower_transposed(cholesky_jittered(B, 1e-14), signs)
+    directions = solve_lower_transposed(cholesky_jittered(B, 1e-14, overwrite=True), signs)
     return ResidualSketch(directions.astype(dtype))
 
 
@@ -227,7 +227,7 @@ def preconditioner(gram: Float64Array, mu: float) -> Float64Array:
     """Return the Cholesky factor of an estimate of A, from the lower triangle of its Gram."""
     A = symmetrize(gram)
     A[np.diag_indices_from(A)] += mu
-    return cholesky_jittered(A, 1e-13)
+    return cholesky_jittered(A, 1e-13, overwrite=True)
 
 
 def resolvable(norm: float, least: float, dtype: npt.DTypeLike) -> bool:

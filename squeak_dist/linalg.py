@@ -1,8 +1,6 @@
 """The only Cholesky, triangular solves, jitter ladder and BLAS thread limits.
 
-Everything here is made of numpy matrix products on panels. On one thread that
-is as fast as LAPACK's blocked routines or faster, and unlike SciPy's wrappers
-numpy releases the GIL, so tasks on the threaded scheduler run side by side.
+Nothing here holds the GIL for long, so tasks on the threaded scheduler run side by side.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import threadpoolctl
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from squeak_dist._floats import flush_tiny
+from squeak_dist._lapack import lapack
 from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import NumericalError
@@ -116,23 +114,26 @@ def cholesky(A: Float64Array, *, overwrite: bool = False) -> Float64Array:
 
     Notes
     -----
-    Left-looking on panels of 128 columns; cost m³/3 multiply-adds.
+    LAPACK's dpotrf; cost m³/6 multiply-adds.
     """
-    L = A if overwrite else A.copy()
-    m = len(L)
-    for start in range(0, m, _PANEL):
-        stop = min(start + _PANEL, m)
-        if start:
-            L[start:, start:stop] -= L[start:, :start] @ L[start:stop, :start].T
-        corner = np.linalg.cholesky(L[start:stop, start:stop])
-        L[start:stop, start:stop] = corner
-        if stop < m:
-            L[stop:, start:stop] = L[stop:, start:stop] @ np.linalg.inv(corner).T
-            L[start:stop, stop:] = 0
+    L = np.array(A, np.float64, order="C", copy=None if overwrite else True)
+    # The lower triangle in C order is the upper one in LAPACK's.
+    if lapack("dpotrf", "U", len(L), L, max(len(L), 1)):
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return _clear_above(L)
+
+
+def _clear_above(L: Float64Array) -> Float64Array:
+    """Set what is above the diagonal to 0, in place."""
+    above = np.triu(np.ones((_PANEL, _PANEL), bool), 1)
+    for start in range(0, len(L), _PANEL):
+        stop = min(start + _PANEL, len(L))
+        L[start:stop, stop:] = 0
+        L[start:stop, start:stop][above[: stop - start, : stop - start]] = 0
     return L
 
 
-def cholesky_jittered(A: Float64Array, jitter: float) -> Float64Array:
+def cholesky_jittered(A: Float64Array, jitter: float, *, overwrite: bool = False) -> Float64Array:
     """Return the factor of A + j·I for the first j = jitter·10^i that works, i = 0, 1, ….
 
     Parameters
@@ -141,6 +142,8 @@ def cholesky_jittered(A: Float64Array, jitter: float) -> Float64Array:
         Symmetric positive semidefinite up to rounding.
     jitter : float
         First value tried, relative to the largest diagonal entry.
+    overwrite : bool, default False
+        Use the memory of ``A``, in C order, for the factor.
 
     Raises
     ------
@@ -154,15 +157,15 @@ def cholesky_jittered(A: Float64Array, jitter: float) -> Float64Array:
             f"a {len(A)} × {len(A)} kernel matrix holds NaN or infinity; check the kernel, and "
             f"that no value of the data is beyond 1e18"
         )
-    rows = np.arange(len(A))
+    rows, trial = np.arange(len(A)), A if overwrite else A.copy()
     step = jitter
     while step <= 1e-2:
-        trial = A.copy()
         trial[rows, rows] = diagonal + step * scale
         try:
             return cholesky(trial, overwrite=True)
         except np.linalg.LinAlgError:
             step *= 10
+            trial = symmetrize(trial.T)  # the triangle above the diagonal is as it was
     raise NumericalError(
         f"a {len(A)} × {len(A)} kernel matrix is not positive definite even with 1e-2 of its "
         f"largest diagonal entry ({scale:.3g}) added; check that the kernel is positive "
@@ -171,18 +174,20 @@ def cholesky_jittered(A: Float64Array, jitter: float) -> Float64Array:
 
 
 def triangular_inverse(L: Float64Array) -> Float64Array:
-    """Return the inverse of a lower triangular matrix, shape (m, m); cost about m³/3."""
-    m = len(L)
-    W = np.zeros_like(L)
-    for start in range(0, m, _PANEL):
-        stop = min(start + _PANEL, m)
-        corner = np.linalg.inv(L[start:stop, start:stop])
-        W[start:stop, start:stop] = np.tril(corner)
-        # Column strips, so that the zeros above the diagonal of W are not multiplied.
-        for left in range(0, start, 4 * _PANEL):
-            right = min(left + 4 * _PANEL, start)
-            product = L[start:stop, left:start] @ W[left:start, left:right]
-            np.matmul(-corner, product, out=W[start:stop, left:right])
+    """Return the inverse of a lower triangular matrix, shape (m, m), by dtrtri; cost m³/6.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If there is a zero on the diagonal.
+    """
+    return _inverted(np.array(L, np.float64, order="C"))
+
+
+def _inverted(W: Float64Array) -> Float64Array:
+    """Invert a lower triangular matrix in C order, in place."""
+    if lapack("dtrtri", "U", "N", len(W), W, max(len(W), 1)):
+        raise np.linalg.LinAlgError("the matrix is singular")
     return W
 
 
@@ -200,23 +205,21 @@ def inverse_and_log_determinant(A: Float64Array) -> tuple[Float64Array, float]:
 
     Notes
     -----
-    LAPACK's dpotrf and dpotri, m³ multiply-adds; they hold the GIL.
+    LAPACK's dpotrf and dpotri, m³/2 multiply-adds.
     """
-    # The transpose of a symmetric matrix in C order is itself in LAPACK's order: no copy.
-    factor, failed = dpotrf(A.T, lower=1, overwrite_a=1)
-    if failed:
-        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    factor = cholesky(A, overwrite=True)
     log_determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
-    inverse, failed = dpotri(factor, lower=1, overwrite_c=1)
-    if failed:
+    if lapack("dpotri", "U", len(factor), factor, max(len(factor), 1)):
         raise np.linalg.LinAlgError("the matrix is singular")
-    return symmetrize(inverse), log_determinant
+    return symmetrize(factor), log_determinant
 
 
 def inverse_diagonal(L: Float64Array) -> Float64Array:
     """Return the diagonal of (L Lᵀ)⁻¹, shape (m,); cost about m³/3."""
-    W = triangular_inverse(L)
-    return np.einsum("ij,ij->j", W, W)
+    with scratch(L.shape, np.float64) as W:
+        W[...] = L
+        _inverted(W)
+        return np.einsum("ij,ij->j", W, W)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,33 +288,34 @@ def forward_substitution(
         left = np.array(L[start:stop, :start].T, dtype=dtype, order="C")
         if flush:
             flush_tiny(left, flush * largest)
-        corner = np.linalg.inv(L[start:stop, start:stop]).T
+        corner = triangular_inverse(L[start:stop, start:stop]).T
         panels.append((start, stop, left, np.ascontiguousarray(corner, dtype=dtype)))
     return ForwardSubstitution(tuple(panels), flush)
 
 
 def solve_lower(L: Float64Array, b: Float64Array) -> Float64Array:
-    """Return L⁻¹ b for b of shape (m, k), in float64; cost m² k."""
-    x = np.array(b, dtype=np.float64)
-    for start in range(0, len(L), _PANEL):
-        stop = min(start + _PANEL, len(L))
-        strip = x[start:stop] - L[start:stop, :start] @ x[:start]
-        corner = L[start:stop, start:stop]
-        if strip.ndim > 1 and strip.shape[1] > _PANEL:  # a product, which is faster
-            np.matmul(np.linalg.inv(corner), strip, out=x[start:stop])
-        else:
-            x[start:stop] = np.linalg.solve(corner, strip)
-    return x
+    """Return L⁻¹ b for b of shape (m, k), in float64; cost m² k / 2.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If there is a zero on the diagonal.
+    """
+    return _solve_triangular(L, b, "T")
 
 
 def solve_lower_transposed(L: Float64Array, b: Float64Array) -> Float64Array:
-    """Return L⁻ᵀ b for b of shape (m, k), in float64; cost m² k."""
-    x = np.array(b, dtype=np.float64)
-    for start in reversed(range(0, len(L), _PANEL)):
-        stop = min(start + _PANEL, len(L))
-        strip = x[start:stop] - L[stop:, start:stop].T @ x[stop:]
-        x[start:stop] = np.linalg.solve(L[start:stop, start:stop].T, strip)
-    return x
+    """Return L⁻ᵀ b for b of shape (m, k), as :func:`solve_lower`."""
+    return _solve_triangular(L, b, "N")
+
+
+def _solve_triangular(L: Float64Array, b: Float64Array, transposed: str) -> Float64Array:
+    """Solve with L, which LAPACK takes for an upper triangular matrix in its order."""
+    L, x = np.ascontiguousarray(L, np.float64), np.array(b, np.float64, order="F")
+    m, columns = len(L), x.shape[1] if x.ndim > 1 else 1
+    if m and columns and lapack("dtrtrs", "U", transposed, "N", m, columns, L, m, x, m):
+        raise np.linalg.LinAlgError("the matrix is singular")
+    return np.ascontiguousarray(x)
 
 
 def add_gram(rows: FloatArray, gram: Float64Array, product: FloatArray | None = None) -> None:

@@ -175,7 +175,8 @@ def regularized_map(
     """
     weights = dictionary.column_weights
     L = regularized_factor(kernel, dictionary, dictionary.gamma if gamma is None else gamma)
-    return _make_map(kernel, dictionary.points, L / weights[:, None])
+    L /= weights[:, None]
+    return _make_map(kernel, dictionary.points, L)
 
 
 def projected_map(kernel: Kernel, points: FloatArray) -> NystromMap:
@@ -185,7 +186,9 @@ def projected_map(kernel: Kernel, points: FloatArray) -> NystromMap:
     will meet: 1e-6 of the diagonal for float32 rows, 1e-13 for float64.
     """
     jitter = 1e-6 if points.dtype == np.float32 else 1e-13
-    return _make_map(kernel, points, cholesky_jittered(_double_block(kernel, points), jitter))
+    return _make_map(
+        kernel, points, cholesky_jittered(_double_block(kernel, points), jitter, overwrite=True)
+    )
 
 
 def solution_map(kernel: Kernel, dictionary: Dictionary, approximation: str) -> NystromMap:
@@ -266,7 +269,7 @@ def regularized_factor(kernel: Kernel, dictionary: Dictionary, gamma: float) -> 
     B *= weights[:, None]
     B[np.diag_indices_from(B)] += gamma
     # B ≥ γI: jitter is for the rounding of kernels that are not quite semidefinite.
-    return cholesky_jittered(B, 1e-14)
+    return cholesky_jittered(B, 1e-14, overwrite=True)
 
 
 def approximation_error(nystrom: NystromMap, X: FloatArray) -> float:

@@ -315,7 +315,7 @@ def ridge_factor(equations: NormalEquations, mu: float) -> Float64Array:
     """Return the Cholesky factor of A = Σ v z zᵀ + μI, shape (m, m); cost m³/3."""
     A = symmetrize(equations.gram)
     A[np.diag_indices_from(A)] += mu
-    return cholesky_jittered(A, 1e-15)
+    return cholesky_jittered(A, 1e-15, overwrite=True)
 
 
 def solve_direct(equations: NormalEquations, mu: float) -> Float64Array:

@@ -25,7 +25,7 @@ ROOT = Path(squeak_dist.__file__).parent
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
     {"errors", "_typing", "_version"},
-    {"_floats", "columns", "moments", "calibration", "progress"},
+    {"_floats", "_lapack", "_scratch", "columns", "moments", "calibration", "progress"},
     {"kernels", "linalg", "eigen", "dictionary", "merge_tree", "validation", "datasets"},
     {"parameter_table"},
     {"table", "column_profile", "column_encoding"},
@@ -56,7 +56,18 @@ HOMES = {
     "ray": {"distributed"},
 }
 MATHEMATICS = {
-    *("_typing", "_floats", "errors", "kernels", "linalg", "eigen", "dictionary", "merge_tree"),
+    *(
+        "_typing",
+        "_floats",
+        "_lapack",
+        "_scratch",
+        "errors",
+        "kernels",
+        "linalg",
+        "eigen",
+        "dictionary",
+        "merge_tree",
+    ),
     *("leverage", "nystrom", "squeak", "solvers", "conjugate_gradients", "samplers", "tuning"),
     *("ridge_path", "principal", "calibration"),
 }

@@ -653,7 +653,7 @@ def test_a_dictionary_beyond_the_memory_is_refused_before_its_stage(frame):
             Recorded(None), source.tables, source.schema, FitParameters(),
             target_names=("y",), single_output=True,
         )  # fmt: skip
-    assert stages == ["profile", "tuning"]
+    assert stages == ["profile"]
 
 
 def test_progress_counts_the_tasks_of_each_stage(frame):

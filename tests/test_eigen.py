@@ -8,7 +8,10 @@ import pytest
 
 from squeak_dist.eigen import eigen
 
+LEVELS = np.eye(60)[np.random.default_rng(0).integers(60, size=400)]
 MATRICES = {
+    "columns of 0 and 1": LEVELS.T @ LEVELS,
+    "many equal eigenvalues": np.kron(np.eye(40), np.ones((2, 2))) + 1e-9,
     "one row": np.array([[3.0]]),
     "zero": np.zeros((5, 5)),
     "identity": np.eye(70),
@@ -41,7 +44,7 @@ def check(A):
     scale = np.abs(expected).max() or 1.0
     np.testing.assert_allclose(values / scale, expected / scale, atol=1e-13)
     V = vectors.combined(np.eye(len(A)))
-    np.testing.assert_allclose(V.T @ V, np.eye(len(A)), atol=1e-11)
+    np.testing.assert_allclose(V.T @ V, np.eye(len(A)), atol=1e-12)
     np.testing.assert_allclose((V * values) @ V.T / scale, A / scale, atol=1e-12)
     B = np.random.default_rng(1).normal(size=(len(A), 3))
     np.testing.assert_allclose(vectors.coordinates(B), V.T @ B, atol=1e-12)
@@ -85,5 +88,5 @@ def test_other_threads_go_on_meanwhile():
     seconds = time.perf_counter() - began
     over.set()
     beside.join()
-    # Held through both of its routines, the GIL would let it tick twice or three times.
+    # Held through each of its routines, the GIL would let it tick twice or three times.
     assert sum(began <= tick <= began + seconds for tick in ticks) >= 10

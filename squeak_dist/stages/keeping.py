@@ -39,7 +39,6 @@ KEPT: Mapping[Callable[..., Any], int] = {
     iterating._system: 1,
     iterating._step: 1,
     iterating._errors: 0,
-    iterating._add_errors: 0,
     iterating._restart: 1,
     iterating._solution: 1,
 }
