@@ -9,10 +9,11 @@ in the cache.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -191,7 +192,30 @@ def _checked_directions(directions: Any, scale: Any) -> tuple[tuple[float, ...],
 # denormal, which a processor handles many times slower; zeros would need a pass of their own.
 _FARTHEST = {np.dtype(np.float32): 39.0, np.dtype(np.float64): 700.0}
 _POLYNOMIAL = {0.5: 0.0, 1.5: 4.0, 2.5: 7.0}  # farther, where 1 + a and 1 + a + a²/3 are large
-_LOG_3 = float(np.log(3))
+
+
+class _Power(NamedTuple):
+    """A function of NumPy with function(unit · x) = eˣ; the unit costs no pass over a block."""
+
+    function: np.ufunc
+    unit: float
+
+
+def _fastest_power() -> _Power:
+    """Return 2ˣ where NumPy has it in vectors (AVX-512: 0.6 of the time of its eˣ), else eˣ.
+
+    By what NumPy says of itself, not by a clock: all workers of a kind must choose the same.
+    """
+    introspect = getattr(np.lib, "introspect", None)  # since NumPy 2.1
+    if introspect is not None:
+        loops = introspect.opt_func_info(func_name="^exp2$", signature="^float32$")
+        current = [loop["current"] for of in loops.values() for loop in of.values()]
+        if current and all(re.search("AVX512|X86_V4", name) for name in current):
+            return _Power(np.exp2, math.log2(math.e))
+    return _Power(np.exp, 1.0)
+
+
+_POWER = _fastest_power()
 _LARGEST_POWER = 0.4  # of the largest number: sums of squares of its 0.4th power are finite
 
 
@@ -246,16 +270,16 @@ class RBF(_BuiltinKernel):
     unit_diagonal: ClassVar[bool] = True
 
     def _left(self, X: FloatArray) -> FloatArray:
-        return _augmented_left(X)
+        return _augmented_left(X, float(np.sqrt(_POWER.unit)))
 
     def _right(self, Y: FloatArray) -> FloatArray:
-        return _augmented_right(Y)
+        return _augmented_right(Y, float(np.sqrt(_POWER.unit)))
 
     def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
         np.matmul(X, Y, out=out)
         # Rounding can turn the distance of near rows negative.
-        np.clip(out, -_FARTHEST[out.dtype], 0, out=out)
-        np.exp(out, out=out)
+        np.clip(out, -_POWER.unit * _FARTHEST[out.dtype], 0, out=out)
+        _POWER.function(out, out=out)
 
 
 @dataclass(frozen=True)
@@ -296,32 +320,34 @@ class Matern(_BuiltinKernel):
 
     def _right(self, Y: FloatArray) -> FloatArray:
         right = _augmented_right(Y, self._factor)
-        return np.negative(right, out=right)  # (2ν) ‖x − y‖², without a pass over the block
+        return np.negative(right, out=right)  # u² (2ν) ‖x − y‖², without a pass over the block
 
     @property
     def _factor(self) -> float:
-        return float(np.sqrt(4 * self.nu))
+        return _POWER.unit * float(np.sqrt(4 * self.nu))
 
     def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
-        a = spare[: len(out)]
-        np.matmul(X, Y, out=a)
+        u, c = _POWER.unit, spare[: len(out)]  # c = u a
+        np.matmul(X, Y, out=c)
         # Rounding can turn the distance of equal rows negative.
-        np.clip(a, 0, (_FARTHEST[a.dtype] + _POLYNOMIAL[self.nu]) ** 2, out=a)
-        np.sqrt(a, out=a)
-        if self.nu == 2.5:
-            # (1 + a + a²/3) exp(−a) = ((a + 1.5)² + 0.75) exp(−log 3 − a)
-            np.subtract(-_LOG_3, a, out=out)
-            np.exp(out, out=out)
-            a += 1.5
-            np.square(a, out=a)
-            a += 0.75
-            out *= a
-            return
-        np.negative(a, out=out)
-        np.exp(out, out=out)
-        if self.nu == 1.5:
-            a += 1
-            out *= a
+        np.clip(c, 0, (u * (_FARTHEST[c.dtype] + _POLYNOMIAL[self.nu])) ** 2, out=c)
+        np.sqrt(c, out=c)
+        np.subtract(-u * math.log(self._divisor), c, out=out)
+        _POWER.function(out, out=out)
+        if self.nu == 1.5:  # (1 + a) exp(−a) = (c + u) exp(−a) / u
+            c += u
+            out *= c
+        elif self.nu == 2.5:  # (1 + a + a²/3) exp(−a) = ((c + 1.5 u)² + 0.75 u²) exp(−a) / 3u²
+            c += 1.5 * u
+            np.square(c, out=c)
+            c += 0.75 * u**2
+            out *= c
+
+    @property
+    def _divisor(self) -> float:
+        """What the polynomial in c is times too large."""
+        u = _POWER.unit
+        return {0.5: 1.0, 1.5: u, 2.5: 3 * u**2}[self.nu]
 
 
 @dataclass(frozen=True)
