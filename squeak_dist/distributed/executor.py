@@ -109,7 +109,10 @@ class DaskExecutor:
 
     def begin(self, handle: Any) -> Any:
         """Start the work on a cluster; threads of this process begin with the stage itself."""
-        return handle if self._client is None else self._client.persist(handle)
+        if self._client is None:
+            return handle
+        [begun] = self._client.persist([handle])
+        return begun
 
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Keep encoded partitions in memory if they take at most half of it."""

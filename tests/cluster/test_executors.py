@@ -77,7 +77,7 @@ def test_order_of_steps_does_not_matter(collection, references, monkeypatch):
     assert_same_bits(fit(collection, solver="cg"), references["cg", "float32"])
 
 
-def test_memory_is_refused_before_the_dictionary_stage(collection):
+def test_memory_is_refused_as_soon_as_the_rows_are_known(collection):
     stages = []
     with (
         LocalCluster(
@@ -90,7 +90,7 @@ def test_memory_is_refused_before_the_dictionary_stage(collection):
             collection, max_dictionary=6000, client=client,
             progress=lambda stage, done, total: stages.append(stage),
         )  # fmt: skip
-    assert set(stages) == {"profile", "tuning"}
+    assert set(stages) == {"profile"}
 
 
 def test_clients_that_cannot_serve(collection, monkeypatch):

@@ -314,14 +314,14 @@ def test_what_is_left_of_a_broken_stage_is_cancelled(tmp_path):
 
 
 @on_two_nodes
-def test_memory_is_refused_before_the_dictionary_stage(monkeypatch):
+def test_memory_is_refused_as_soon_as_the_rows_are_known(monkeypatch):
     small = [{"Alive": True, "NodeManagerAddress": "10.0.0.7",
               "Resources": {"CPU": 2.0, "memory": 20.0 * 2**20}}]  # fmt: skip
     monkeypatch.setattr(ray, "nodes", lambda: small)
     told = []
     with pytest.raises(InsufficientMemoryError, match=r"MiB.*10\.0\.0\.7 has 10 MiB per CPU"):
         fit("direct", progress=lambda *event: told.append(event[0]))
-    assert set(told) == {"profile", "tuning"}
+    assert set(told) == {"profile"}
 
 
 @on_two_nodes
