@@ -16,7 +16,7 @@ from squeak_dist.calibration import fit_link
 from squeak_dist.errors import InvalidParameterError, TuningFellBack
 from squeak_dist.kernels import RBF, Matern
 from squeak_dist.nystrom import projected_map
-from squeak_dist.stages.tuning import warn_of_median
+from squeak_dist.stages.tuning import _warn_of_median
 from squeak_dist.tuning import (
     Candidate,
     LeftOut,
@@ -209,9 +209,9 @@ def test_a_tie_goes_to_the_simpler():
 def test_a_worse_likelihood_is_said():
     median, ard = Candidate("median", RBF(1.0), 0.5), Candidate("ARD", RBF((1.0, 2.0)), 0.6)
     with pytest.warns(TuningFellBack, match=r"0\.6, .* median distance 0\.5"):
-        warn_of_median(choose_kernel([median, ard], "error"))
+        _warn_of_median(choose_kernel([median, ard], "error"))
     with pytest.warns(TuningFellBack, match="failed"):
-        warn_of_median(choose_kernel([median, Candidate("ARD", RBF((1.0, 2.0)))], "error"))
+        _warn_of_median(choose_kernel([median, Candidate("ARD", RBF((1.0, 2.0)))], "error"))
 
 
 def fitted(X, y, **settings):

@@ -25,7 +25,7 @@ from squeak_dist.stages import (
     projected_bytes,
 )
 from squeak_dist.stages.executors import reduce_tree
-from squeak_dist.stages.planning import make_layout, make_plan, profile_stage, tuning_stage
+from squeak_dist.stages.planning import make_layout, make_plan, profile_stage
 from squeak_dist.table import TableSchema, cut_table
 
 EVERY_ROW = {
@@ -533,8 +533,7 @@ def plan_of(X, y, parts=1, **settings):
     executor = PlainExecutor()
     profile = profile_stage(executor, tables, parameters)
     layout = make_layout(profile, len(tables), parameters)
-    tuning = tuning_stage(executor, profile, layout, parameters)
-    return make_plan(executor, layout, tuning, parameters)
+    return make_plan(executor, profile, layout, parameters)
 
 
 def test_the_plan_is_a_rule_of_data_and_parameters():

@@ -88,7 +88,6 @@ class DaskExecutor:
         self._client = client
         self._progress = progress
         self._calls = 0  # since the last gather
-        self._later = 0  # of these, those that the next gather does not need
         self._numbers = itertools.count()
         self._run = uuid.uuid4().hex[:8]
         self._topic = f"{TOPIC}{self._run}"
@@ -107,17 +106,9 @@ class DaskExecutor:
         """Return a Delayed that is one node of the graph."""
         return delayed(value, traverse=False)
 
-    def begin(self, handle: Any) -> Any:
-        """Start the work on a cluster; threads of this process begin with the stage itself."""
-        if self._client is None:
-            return handle
-        [begun] = self._client.persist([handle])
-        return begun
-
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Keep encoded partitions in memory if they take at most half of it."""
         if not self.keeps(nbytes):
-            self._later += len(handles)
             return handles
         if self._client is not None:
             return list(self._client.persist(handles))
@@ -130,8 +121,7 @@ class DaskExecutor:
 
     def gather(self, stage: str, handle: Any) -> Any:
         """Compute one handle; its graph is the stage."""
-        calls = self._calls - self._later
-        self._calls, self._later = self._later, 0
+        calls, self._calls = self._calls, 0
         with _storage_errors(stage):
             if self._client is not None:
                 return value_of(self._gather_from_cluster(stage, handle, calls))

@@ -75,10 +75,6 @@ class RayExecutor:
         """Return the tables of a source, each of which Ray stores once."""
         return source.tables
 
-    def begin(self, handle: Any) -> Any:
-        """Return the handle: what is submitted has begun."""
-        return handle
-
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Return the handles: Ray keeps what they stand for, on disk where memory is short."""
         return handles

@@ -120,10 +120,6 @@ class CheckpointExecutor:
         node.args = (value,)
         return node
 
-    def begin(self, handle: Any) -> Any:
-        """Return the handle: what the checkpoint has is known when a stage needs it."""
-        return handle
-
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Mark values to be kept by the inner executor, once a stage needs them."""
         for node in handles:

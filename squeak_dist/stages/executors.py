@@ -21,10 +21,6 @@ class Executor(Protocol):
         """Return a handle on a value that many calls take."""
         ...
 
-    def begin(self, handle: Any) -> Any:
-        """Return a handle on the same value, whose work goes on while more is handed over."""
-        ...
-
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Keep the values of handles for later stages if ``nbytes`` fit; else do nothing."""
         ...
@@ -56,10 +52,6 @@ class PlainExecutor:
     def share(self, value: Any) -> Any:
         """Return the value."""
         return value
-
-    def begin(self, handle: Any) -> Any:
-        """Return the handle, which is a value already."""
-        return handle
 
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Return the handles, which are values already."""

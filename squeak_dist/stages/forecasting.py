@@ -37,7 +37,6 @@ from squeak_dist.stages.planning import (
     make_layout,
     make_plan,
     settled_profile,
-    tuning_stage,
 )
 from squeak_dist.stages.records import Clock
 from squeak_dist.stages.tuning import TuningSample, sample_spectrum_of, tuning_sample
@@ -172,8 +171,7 @@ def forecast_fit(
     profile = settled_profile(executor, tables, parameters)
     clock.lap("profile")
     layout = make_layout(profile, len(tables), parameters)
-    tuning = tuning_stage(executor, profile, layout, parameters)
-    plan = make_plan(executor, layout, tuning, parameters)
+    plan = make_plan(executor, profile, layout, parameters)
     clock.lap("tuning")
     slots, waiting = executor.slots(), _waiting(executor, plan)
     sample = executor.share(tuning_sample(profile, plan.encoding, plan.target_scale))

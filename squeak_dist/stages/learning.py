@@ -25,7 +25,6 @@ from squeak_dist.stages.planning import (
     make_layout,
     make_plan,
     settled_profile,
-    tuning_stage,
 )
 from squeak_dist.stages.records import Clock, TaskRecord
 from squeak_dist.stages.sampling import sampling_bytes, sampling_stage
@@ -90,11 +89,10 @@ def learn_dictionary(
     if sampling := sampling_bytes(layout, parameters):
         executor.check_memory(*sampling)
     executor.check_memory(*projected_bytes(layout, parameters, n_outputs))
-    tuning = tuning_stage(executor, profile, layout, parameters)
-    # Kernel and γ are the work of few tasks: the other workers have time to encode.
-    encoded = encode_stage(executor, tables, layout)
-    plan = make_plan(executor, layout, tuning, parameters)
+    plan = make_plan(executor, profile, layout, parameters)
     clock.lap("tuning")
+    # Not before: where a few workers tune, the others would encode, and then have, all rows.
+    encoded = encode_stage(executor, tables, plan)
     root: Branch = executor.gather(
         "dictionary", sampling_stage(executor, encoded, plan, parameters)
     )

@@ -21,7 +21,7 @@ from squeak_dist.profile_checks import check_profile
 from squeak_dist.squeak import SqueakParameters
 from squeak_dist.stages.executors import Executor, reduce_tree
 from squeak_dist.stages.parameters import FitParameters
-from squeak_dist.stages.tuning import Tuned, tune, warn_of_median
+from squeak_dist.stages.tuning import tune
 from squeak_dist.table import Table
 from squeak_dist.tuning import Choice
 
@@ -220,15 +220,15 @@ def make_layout(profile: Profile, n_partitions: int, parameters: FitParameters) 
     )
 
 
-def tuning_stage(
+def make_plan(
     executor: Executor, profile: Profile, layout: Layout, parameters: FitParameters
-) -> Any:
-    """Return a handle on the kernel and γ of a fit, whose tasks begin now.
+) -> Plan:
+    """Choose kernel and γ.
 
     Parameters
     ----------
     executor : Executor
-        Where kernel and γ are chosen.
+        Where they are chosen.
     profile : Profile
         With the sample that they are chosen on.
     layout : Layout
@@ -240,33 +240,10 @@ def tuning_stage(
     ------
     InvalidParameterError
         For length scales that do not fit the encoded columns.
-    """
-    return executor.begin(
-        tune(executor, profile, layout.encoding, parameters, layout.target_scale)
-    )
-
-
-def make_plan(executor: Executor, layout: Layout, tuning: Any, parameters: FitParameters) -> Plan:
-    """Wait for kernel and γ.
-
-    Parameters
-    ----------
-    executor : Executor
-        Where they are chosen.
-    layout : Layout
-        What is decided already.
-    tuning : handle
-        Of :func:`tuning_stage`.
-    parameters : FitParameters
-        All parameters.
-
-    Raises
-    ------
     InvalidKernelError
         For a kernel that is none.
     """
-    tuned: Tuned = executor.gather("tuning", tuning)
-    warn_of_median(tuned.choice)
+    tuned = tune(executor, profile, layout.encoding, parameters, layout.target_scale)
     kernel = parameters.kernel if tuned.kernel is None else tuned.kernel
     assert not isinstance(kernel, str)
     return Plan(

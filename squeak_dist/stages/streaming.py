@@ -35,7 +35,6 @@ from squeak_dist.stages.planning import (
     make_layout,
     make_plan,
     settled_profile,
-    tuning_stage,
 )
 from squeak_dist.stages.solving import Solution, in_target_units, map_task, solution_of
 from squeak_dist.table import Table
@@ -173,8 +172,7 @@ def extend_stream(
     profile = settled_profile(executor, tables, parameters)
     if stream is None:
         layout = make_layout(profile, len(tables), parameters)
-        tuning = tuning_stage(executor, profile, layout, parameters)
-        plan = make_plan(executor, layout, tuning, parameters)
+        plan = make_plan(executor, profile, layout, parameters)
     else:
         plan = stream.plan
         check_profiled_values(profile, missing=parameters.missing)

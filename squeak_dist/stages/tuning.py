@@ -143,8 +143,8 @@ def tune(
     encoding: FeatureEncoding,
     parameters: FitParameters,
     target_scale: Float64Array,
-) -> Any:
-    """Return a handle on the :class:`Tuned` of a fit: kernel and γ by the sample of a profile.
+) -> Tuned:
+    """Choose kernel and γ on the sample of a profile.
 
     Parameters
     ----------
@@ -163,6 +163,8 @@ def tune(
     ------
     InvalidParameterError
         For length scales that do not fit the encoded columns.
+    InvalidKernelError
+        For a kernel that is none.
     """
     _check_length_scales(encoding, parameters)
     sample = tuning_sample(profile, encoding, target_scale)
@@ -174,7 +176,11 @@ def tune(
         candidates.append(executor.call(_turn_task, shared, candidates[separate[0]]))
     if len(candidates) > 1:
         candidates = [executor.call(_judge_task, c, shared, parameters) for c in candidates]
-    return executor.call(_tune_task, candidates, shared, parameters)
+    tuned: Tuned = executor.gather(
+        "tuning", executor.call(_tune_task, candidates, shared, parameters)
+    )
+    _warn_of_median(tuned.choice)
+    return tuned
 
 
 def _searches(sample: TuningSample, parameters: FitParameters) -> list[Search]:
@@ -340,14 +346,8 @@ def _check_length_scales(encoding: FeatureEncoding, parameters: FitParameters) -
         )
 
 
-def warn_of_median(choice: Choice | None) -> None:
-    """Warn where maximum likelihood would have been worse than the median distance.
-
-    Parameters
-    ----------
-    choice : Choice, optional
-        Of the fit.
-    """
+def _warn_of_median(choice: Choice | None) -> None:
+    """Warn where maximum likelihood would have been worse than the median distance."""
     if choice is None or choice.chosen.length_scale != "median":
         return
     loss = choice.chosen.loss
