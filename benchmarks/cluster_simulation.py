@@ -37,6 +37,7 @@ import squeak_dist
 from squeak_dist import merge_tree
 from squeak_dist.distributed import read_source
 from squeak_dist.distributed.reading import Reading, unread
+from squeak_dist.distributed.sizes import EVERYWHERE, true_size
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.stages import FitParameters, fit_tables, planning
 
@@ -105,7 +106,8 @@ class Recorder:
         return self._written("share", (), 0.0, value)
 
     def _written(self, name: str, needs: tuple[int, ...], seconds: float, value: Any) -> Handle:
-        self.tasks.append(Task(name, len(self.stages), needs, seconds, int(sizeof(value))))
+        nbytes = true_size(value) if isinstance(value, EVERYWHERE) else int(sizeof(value))
+        self.tasks.append(Task(name, len(self.stages), needs, seconds, nbytes))
         return Handle(len(self.tasks) - 1, value)
 
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:

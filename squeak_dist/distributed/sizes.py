@@ -37,12 +37,18 @@ _MODULES = (
     dictionaries, features, iterating, solving, streaming, tuning,
 )  # fmt: skip
 
+# What every worker needs, once, counts for nothing: else tasks would rather move their rows to the
+# worker that made it, and pass over the rows in parts of 5 to 3.
+EVERYWHERE = nystrom.NystromMap, conjugate_gradients.ResidualSketch
+
 
 def register_sizes() -> None:
     """Tell Dask how to size the values that tasks return; on workers by their first import."""
     for module in _MODULES:
         for kind in _dataclasses(module):
-            sizeof.register(kind, _size)
+            sizeof.register(kind, true_size)
+    for kind in EVERYWHERE:
+        sizeof.register(kind, _small)
 
 
 def _dataclasses(module: ModuleType) -> Iterator[type]:
@@ -51,5 +57,16 @@ def _dataclasses(module: ModuleType) -> Iterator[type]:
             yield value
 
 
-def _size(value: Any) -> int:
+def _small(value: Any) -> int:
+    return 64
+
+
+def true_size(value: Any) -> int:
+    """Return the bytes of a dataclass of arrays.
+
+    Parameters
+    ----------
+    value : dataclass
+        Of a type that Dask was told of.
+    """
     return 64 + sum(sizeof(getattr(value, f.name)) for f in fields(value))
