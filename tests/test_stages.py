@@ -492,6 +492,20 @@ def test_conjugate_gradients_agree_with_the_direct_solve():
     assert iterated.report["train_rmse"][0] == pytest.approx(rmse[1], rel=1e-3)
 
 
+def test_each_iteration_has_its_residual_seconds_and_error():
+    """The errors are those of the iterates, which no pass over the rows was made for."""
+    X, y = made(4000, d=4)
+    settings = {"mu": 0.1, "max_dictionary": 150, "parts": 5, "solver": "cg"}
+    outputs = np.stack([y, 100 * np.sin(y) + 5], axis=1)
+    report = plain_fit(X, outputs, **settings).report
+    errors = np.array(report["cg_train_rmse"])
+    assert errors.shape == (len(report["cg_residuals"]), 2)
+    assert len(report["cg_seconds"]) == len(errors) > 1
+    np.testing.assert_allclose(errors[-1], report["train_rmse"], rtol=1e-12)
+    assert (errors[-1] < errors[0]).all()
+    assert (np.diff(errors, axis=0) < 1e-3 * errors[:-1]).all()
+
+
 def test_the_training_error_of_conjugate_gradients_at_a_small_mu():
     """Where rounding in the sums is as large as what the fit leaves unexplained."""
     X, y = made(6000)

@@ -228,14 +228,17 @@ def tree_table(model: AnyModel) -> NumberTable:
 
 
 def convergence_table(model: AnyModel) -> NumberTable:
-    """Return the relative residual at the start, which is 0, and after each iteration."""
+    """Return residual, error and seconds at the start, which is 0, and after each iteration."""
     residuals = model.report.get("cg_residuals") or []
     seconds = model.report.get("cg_seconds") or [None] * len(residuals)
+    errors = model.report.get("cg_train_rmse") or [[]] * len(residuals)  # none in older models
     lines = tuple(
-        (str(i), f"{residual:.2e}", number(spent))
-        for i, (residual, spent) in enumerate(zip(residuals, seconds, strict=True))
+        (str(i), f"{residual:.2e}", ", ".join(map(number, rmse)) or "—", number(spent))
+        for i, (residual, rmse, spent) in enumerate(zip(residuals, errors, seconds, strict=True))
     )
-    columns = ("iteration", "relative residual", "seconds since the start")
+    columns = (
+        "iteration", "relative residual", "RMSE on the rows fitted", "seconds since the start",
+    )  # fmt: skip
     return NumberTable("Iterations", columns, lines)
 
 

@@ -211,6 +211,9 @@ def _solve_report(learned: Learned, solution: Solution) -> dict[str, Any]:
         "solver": "cg" if solution.residuals else "direct",
         "cg_residuals": list(solution.residuals),
         "cg_seconds": list(solution.seconds),
+        "cg_train_rmse": [
+            np.sqrt(square / profile.weight_sum).tolist() for square in solution.train_squares
+        ],
         "baseline_mu": solution.baseline_mu,
         "effective_dimension": solution.effective_dimension,
         "degrees_of_freedom": solution.freedom,

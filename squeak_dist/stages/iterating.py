@@ -199,13 +199,23 @@ class Origin(Iterate):
     square: Float64Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prospect:
     """Where iterations start and end, and whether the precision of the map lets them."""
 
     residual: float
+    train_square: Float64Array
     tolerance: float
     resolved: bool
+
+
+@dataclass(frozen=True, eq=False)
+class IterationRecord:
+    """What the driver is told of an iterate: its relative residual, Σ v (y − f)², the drift."""
+
+    residual: float
+    train_square: Float64Array
+    drift: float
 
 
 def sample_per_centre(rows: int, m: int) -> float:
@@ -392,6 +402,7 @@ def _iterated(
 ) -> Solution | None:
     """Iterate to the tolerance, its residual computed anew where rounding may have moved it."""
     tolerance, residuals = prospect.tolerance, [prospect.residual]
+    squares = [prospect.train_square]
     seconds = [time.perf_counter() - began]
     for attempt in range(1 + _MOST_RESTARTS):
         iterate, drift = origin, 0.0
@@ -403,8 +414,10 @@ def _iterated(
             iterate = executor.call(_step, iterate, products, nystrom, system)
             progress = executor.call(_progress, origin, iterate, system, nystrom)
             [iterate, progress] = executor.persist([iterate, progress], nbytes=0)
-            residual, drift = executor.gather(f"iteration {len(residuals)}", progress)
-            residuals.append(residual)
+            found: IterationRecord = executor.gather(f"iteration {len(residuals)}", progress)
+            residuals.append(found.residual)
+            squares.append(found.train_square)
+            drift = found.drift
             seconds.append(time.perf_counter() - began)
         if drift <= tolerance:
             solution = executor.call(
@@ -418,7 +431,11 @@ def _iterated(
                 tuple(residuals),
             )
             # The seconds are not among the arguments: they would name another value.
-            return replace(executor.gather("solution", solution), seconds=tuple(seconds))
+            return replace(
+                executor.gather("solution", solution),
+                seconds=tuple(seconds),
+                train_squares=tuple(squares),
+            )
         # That of the steps has drifted by rounding: the one computed anew takes its place.
         state = executor.call(_state, iterate)
         origin = _origin(executor, encoded, plan, nystrom, system, state)
@@ -505,6 +522,7 @@ def _tolerance(unexplained: float) -> float:
 def _prospect(origin: Origin, system: CGSystem, nystrom: NystromMap) -> Prospect:
     return Prospect(
         residual=_residual(origin),
+        train_square=origin.square,
         tolerance=system.tolerance,
         resolved=resolvable(system.kernel_norm, system.least, nystrom.points.dtype),
     )
@@ -792,8 +810,12 @@ def _step(
 
 def _progress(
     origin: Origin, iterate: Iterate, system: CGSystem, nystrom: NystromMap
-) -> tuple[float, float]:
-    return _residual(iterate), _drift(origin, iterate.state, system, nystrom)
+) -> IterationRecord:
+    return IterationRecord(
+        residual=_residual(iterate),
+        train_square=_square_after(origin, iterate.state, system),
+        drift=_drift(origin, iterate.state, system, nystrom),
+    )
 
 
 def _residual(iterate: Iterate) -> float:

@@ -76,6 +76,8 @@ class Solution:
         Of conjugate gradients, at the start and after each iteration; none for the direct solve.
     seconds : tuple of float
         From the start of the solve to each of these.
+    train_squares : tuple of ndarray of float64, shape (k,)
+        ``train_square`` at each of these.
     baseline_mu : float
         Ridge penalty of ``baseline``.
     """
@@ -93,6 +95,7 @@ class Solution:
     peak_bytes: int
     residuals: tuple[float, ...] = ()
     seconds: tuple[float, ...] = ()
+    train_squares: tuple[Float64Array, ...] = ()
     baseline_mu: float = 0.0
 
 
@@ -104,6 +107,7 @@ def in_target_units(solution: Solution, scale: Float64Array) -> Solution:
         slopes=solution.slopes * scale,
         baseline=solution.baseline * scale,
         train_square=solution.train_square * scale**2,
+        train_squares=tuple(square * scale**2 for square in solution.train_squares),
         noise_variance=solution.noise_variance * scale**2,
     )
 

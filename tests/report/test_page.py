@@ -170,6 +170,7 @@ def test_iterations_are_shown(train):
     assert len(model.report_["cg_seconds"]) == len(model.report_["cg_residuals"]) > 0
     text = Page(report_page(model)).text
     assert "relative residual" in text
+    assert len(model.report_["cg_train_rmse"]) == len(model.report_["cg_residuals"])
     assert f"{model.report_['cg_residuals'][-1]:.2e}" in text
 
 
