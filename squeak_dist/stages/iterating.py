@@ -201,7 +201,17 @@ class Origin(Iterate):
 
 @dataclass(frozen=True, eq=False)
 class Prospect:
-    """Where iterations start and end, and whether the precision of the map lets them."""
+    """Where iterations start and end, and whether the precision of the map lets them.
+
+    Parameters
+    ----------
+    residual, tolerance : float
+        Relative residual at the start, and at which to stop.
+    train_square : ndarray of float64, shape (k,)
+        Σ v (y − f)² at the start.
+    resolved : bool
+        Whether rounding lets them get there.
+    """
 
     residual: float
     train_square: Float64Array
@@ -211,7 +221,17 @@ class Prospect:
 
 @dataclass(frozen=True, eq=False)
 class IterationRecord:
-    """What the driver is told of an iterate: its relative residual, Σ v (y − f)², the drift."""
+    """What the driver is told of an iterate.
+
+    Parameters
+    ----------
+    residual : float
+        Relative residual.
+    train_square : ndarray of float64, shape (k,)
+        Σ v (y − f)².
+    drift : float
+        What rounding may have moved the residual by.
+    """
 
     residual: float
     train_square: Float64Array
