@@ -205,10 +205,12 @@ class Prospect:
 
     Parameters
     ----------
-    residual, tolerance : float
-        Relative residual at the start, and at which to stop.
+    residual : float
+        Relative residual at the start.
     train_square : ndarray of float64, shape (k,)
         Σ v (y − f)² at the start.
+    tolerance : float
+        Relative residual at which to stop.
     resolved : bool
         Whether rounding lets them get there.
     """
