@@ -1,4 +1,4 @@
-"""LAPACK and BLAS by the addresses that SciPy exports for Cython.
+"""LAPACK by the addresses that SciPy exports for Cython.
 
 SciPy's Python wrappers hold the GIL, for minutes where m is large, and a worker must answer
 its scheduler meanwhile; these calls do not. They work in place and copy nothing.
@@ -8,26 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cython_blas, cython_lapack
+from scipy.linalg import cython_lapack
 
 _Argument = str | int | float | np.ndarray[Any, Any]
-
-
-def blas(name: str, *args: _Argument) -> None:
-    """Call a routine of BLAS.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``"dtrsm"``.
-    *args : str, int, float or ndarray
-        All that Fortran takes, in its order; an array must be in the order that it expects.
-    """
-    _call(cython_blas, name, args)
 
 
 def lapack(name: str, *args: _Argument) -> int:
@@ -38,16 +24,13 @@ def lapack(name: str, *args: _Argument) -> int:
     name : str
         Such as ``"dpotrf"``.
     *args : str, int, float or ndarray
-        All that Fortran takes but ``info``, as in :func:`blas`.
+        All that Fortran takes but ``info``, in its order; an array must be in the order that it
+        expects.
     """
     info = np.zeros(1, np.intc)
-    _call(cython_lapack, name, (*args, info))
+    kept = [_in_memory(arg) for arg in (*args, info)]
+    _routine(name, len(kept))(*(arg.ctypes.data for arg in kept))
     return int(info[0])
-
-
-def _call(library: ModuleType, name: str, args: tuple[_Argument, ...]) -> None:
-    kept = [_in_memory(arg) for arg in args]
-    _routine(library, name, len(kept))(*(arg.ctypes.data for arg in kept))
 
 
 def _in_memory(arg: _Argument) -> np.ndarray[Any, Any]:
@@ -60,8 +43,8 @@ def _in_memory(arg: _Argument) -> np.ndarray[Any, Any]:
 
 
 @cache
-def _routine(library: ModuleType, name: str, n_args: int) -> Any:
-    capsule = vars(library)["__pyx_capi__"][name]
+def _routine(name: str, n_args: int) -> Any:
+    capsule = vars(cython_lapack)["__pyx_capi__"][name]
     name_of = ctypes.pythonapi.PyCapsule_GetName
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]

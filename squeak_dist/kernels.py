@@ -113,8 +113,8 @@ class _BuiltinKernel:
                 left = self._left(self._scaled(X[first : first + prepared], dtype))
                 for start in range(first, first + len(left), step):
                     rows = slice(start, min(start + step, len(X)))
-                    strip = place(rows)
-                    self._fill(left[start - first :][: len(strip)], right, strip, spare)
+                    strip, here = place(rows), start - first
+                    self._fill(left[here : here + step], right, strip, spare)
                     yield rows, strip
 
     def diag(self, X: FloatArray) -> FloatArray:
@@ -223,7 +223,7 @@ def _strip_rows(Y: FloatArray) -> int:
     return max(1, _CACHE_ENTRIES // max(1, len(Y)))
 
 
-def _augmented_left(X: FloatArray, factor: float = 1.0) -> FloatArray:
+def _augmented_left(X: FloatArray, factor: float) -> FloatArray:
     """Return A (n × d+2) of which A B = −factor² ‖x − y‖² / 2, B of :func:`_augmented_right`."""
     d = X.shape[1]
     left = np.empty((len(X), d + 2), X.dtype)
@@ -233,7 +233,7 @@ def _augmented_left(X: FloatArray, factor: float = 1.0) -> FloatArray:
     return left
 
 
-def _augmented_right(Y: FloatArray, factor: float = 1.0) -> FloatArray:
+def _augmented_right(Y: FloatArray, factor: float) -> FloatArray:
     """Return B (d+2 × m)."""
     d = Y.shape[1]
     right = np.empty((d + 2, len(Y)), Y.dtype)

@@ -506,6 +506,30 @@ def test_each_iteration_has_its_residual_seconds_and_error():
     assert (np.diff(errors, axis=0) < 1e-3 * errors[:-1]).all()
 
 
+def test_where_the_residual_is_computed_anew_the_error_is_too(monkeypatch):
+    X, y = made(4000, d=4)
+    drifts = []
+
+    def drifted(origin, state, system, nystrom):
+        drifts.append(real(origin, state, system, nystrom))
+        return 1.0 if state is not origin.state and len(starts) < 2 else drifts[-1]
+
+    def restarted(*args):
+        starts.append(real_restart(*args))
+        return starts[-1]
+
+    real, real_restart, starts = iterating._drift, iterating._restart, []
+    monkeypatch.setattr(iterating, "_drift", drifted)
+    monkeypatch.setattr(iterating, "_restart", restarted)
+    report = plain_fit(X, y, mu=0.1, max_dictionary=150, parts=5, solver="cg").report
+    assert len(starts) == 2, "the iterations did not start anew"
+    assert len(report["cg_train_rmse"]) == len(report["cg_residuals"])
+    anew = np.sqrt(starts[1].square / 4000)
+    scale = report["target_std"][0]
+    assert any(np.array(rmse) == pytest.approx(anew * scale, rel=1e-12)
+               for rmse in report["cg_train_rmse"])  # fmt: skip
+
+
 def test_the_training_error_of_conjugate_gradients_at_a_small_mu():
     """Where rounding in the sums is as large as what the fit leaves unexplained."""
     X, y = made(6000)

@@ -83,6 +83,23 @@ def reduce_tree(
 
     Parameters
     ----------
+    executor, leaves, levels, combine
+        As in :func:`reduce_levels`.
+    """
+    [root] = reduce_levels(executor, leaves, levels, combine)
+    return root
+
+
+def reduce_levels(
+    executor: Executor,
+    leaves: Sequence[Any],
+    levels: tuple[tuple[tuple[int, ...], ...], ...],
+    combine: Callable[[list[Any], int, int], tuple[Any, ...]],
+) -> list[Any]:
+    """Reduce handles along some levels of a tree; return the handles of the last.
+
+    Parameters
+    ----------
     executor : Executor
         Where the work runs.
     leaves : sequence of handles
@@ -100,4 +117,4 @@ def reduce_tree(
             else executor.call(*combine([nodes[i] for i in group], level, index))
             for index, group in enumerate(groups)
         ]
-    return nodes[0]
+    return nodes

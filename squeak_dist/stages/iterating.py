@@ -200,28 +200,6 @@ class Origin(Iterate):
 
 
 @dataclass(frozen=True, eq=False)
-class Prospect:
-    """Where iterations start and end, and whether the precision of the map lets them.
-
-    Parameters
-    ----------
-    residual : float
-        Relative residual at the start.
-    train_square : ndarray of float64, shape (k,)
-        Σ v (y − f)² at the start.
-    tolerance : float
-        Relative residual at which to stop.
-    resolved : bool
-        Whether rounding lets them get there.
-    """
-
-    residual: float
-    train_square: Float64Array
-    tolerance: float
-    resolved: bool
-
-
-@dataclass(frozen=True, eq=False)
 class IterationRecord:
     """What the driver is told of an iterate.
 
@@ -238,6 +216,25 @@ class IterationRecord:
     residual: float
     train_square: Float64Array
     drift: float
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """Where iterations start and end, and whether the precision of the map lets them.
+
+    Parameters
+    ----------
+    start : IterationRecord
+        Of the origin.
+    tolerance : float
+        Relative residual at which to stop.
+    resolved : bool
+        Whether rounding lets them get there.
+    """
+
+    start: IterationRecord
+    tolerance: float
+    resolved: bool
 
 
 def sample_per_centre(rows: int, m: int) -> float:
@@ -423,25 +420,21 @@ def _iterated(
     began: float,
 ) -> Solution | None:
     """Iterate to the tolerance, its residual computed anew where rounding may have moved it."""
-    tolerance, residuals = prospect.tolerance, [prospect.residual]
-    squares = [prospect.train_square]
+    tolerance, records = prospect.tolerance, [prospect.start]
     seconds = [time.perf_counter() - began]
     for attempt in range(1 + _MOST_RESTARTS):
-        iterate, drift = origin, 0.0
-        good = residuals[-1] <= (2 if attempt else 1) * tolerance
-        while not (good or residuals[-1] <= tolerance):  # a NaN is neither
-            if _too_slow(residuals, tolerance, most):
+        iterate = origin
+        good = records[-1].residual <= (2 if attempt else 1) * tolerance
+        while not (good or records[-1].residual <= tolerance):  # a NaN is neither
+            if _too_slow([record.residual for record in records], tolerance, most):
                 return None
             products = _products(executor, encoded, nystrom, iterate, plan)
             iterate = executor.call(_step, iterate, products, nystrom, system)
             progress = executor.call(_progress, origin, iterate, system, nystrom)
             [iterate, progress] = executor.persist([iterate, progress], nbytes=0)
-            found: IterationRecord = executor.gather(f"iteration {len(residuals)}", progress)
-            residuals.append(found.residual)
-            squares.append(found.train_square)
-            drift = found.drift
+            records.append(executor.gather(f"iteration {len(records)}", progress))
             seconds.append(time.perf_counter() - began)
-        if drift <= tolerance:
+        if records[-1].drift <= tolerance:
             solution = executor.call(
                 _solution,
                 origin,
@@ -450,19 +443,20 @@ def _iterated(
                 nystrom,
                 dictionary,
                 dimension,
-                tuple(residuals),
+                tuple(record.residual for record in records),
             )
             # The seconds are not among the arguments: they would name another value.
             return replace(
                 executor.gather("solution", solution),
                 seconds=tuple(seconds),
-                train_squares=tuple(squares),
+                train_squares=tuple(record.train_square for record in records),
             )
         # That of the steps has drifted by rounding: the one computed anew takes its place.
         state = executor.call(_state, iterate)
         origin = _origin(executor, encoded, plan, nystrom, system, state)
-        [origin, found] = executor.persist([origin, executor.call(_residual, origin)], nbytes=0)
-        residuals[-1] = executor.gather("residual", found)
+        progress = executor.call(_progress, origin, origin, system, nystrom)
+        [origin, progress] = executor.persist([origin, progress], nbytes=0)
+        records[-1] = executor.gather("residual", progress)
         seconds[-1] = time.perf_counter() - began
     return None
 
@@ -543,8 +537,7 @@ def _tolerance(unexplained: float) -> float:
 
 def _prospect(origin: Origin, system: CGSystem, nystrom: NystromMap) -> Prospect:
     return Prospect(
-        residual=_residual(origin),
-        train_square=origin.square,
+        start=_progress(origin, origin, system, nystrom),
         tolerance=system.tolerance,
         resolved=resolvable(system.kernel_norm, system.least, nystrom.points.dtype),
     )

@@ -19,7 +19,7 @@ from squeak_dist.merge_tree import MergeTree, balanced_levels, group_rows, plan_
 from squeak_dist.profile import Profile, merge_profiles, profile_table
 from squeak_dist.profile_checks import check_profile
 from squeak_dist.squeak import SqueakParameters
-from squeak_dist.stages.executors import Executor, reduce_tree
+from squeak_dist.stages.executors import Executor, reduce_levels, reduce_tree
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.tuning import tune
 from squeak_dist.table import Table
@@ -238,10 +238,8 @@ def make_plan(
 
     Raises
     ------
-    InvalidParameterError
-        For length scales that do not fit the encoded columns.
-    InvalidKernelError
-        For a kernel that is none.
+    InvalidParameterError, InvalidKernelError
+        As :func:`~squeak_dist.stages.tuning.tune`.
     """
     tuned = tune(executor, profile, layout.encoding, parameters, layout.target_scale)
     kernel = parameters.kernel if tuned.kernel is None else tuned.kernel
@@ -432,10 +430,8 @@ def few_sums(
         As in :func:`sum_rows`.
     """
     branches = fold_chains(executor, encoded, layout, step)
-    while len(branches) > _FEW:
-        [level, *_] = balanced_levels(len(branches), _FEW)
-        branches = [executor.call(add, [branches[i] for i in group]) for group in level]
-    return branches
+    levels = balanced_levels(len(branches), _FEW)[:-1]
+    return reduce_levels(executor, branches, levels, lambda nodes, level, index: (add, nodes))
 
 
 def chain_steps(chain: tuple[int, ...], layout: Layout) -> list[tuple[int, ...]]:
