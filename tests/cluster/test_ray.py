@@ -229,12 +229,13 @@ def test_a_worker_killed_at_work_costs_time_alone(plain_fit, stage):
     killed = []
 
     def kill(name, done, total):
-        if name == stage and done and not killed:
+        if name == stage and 0 < done < total and not killed:
+            wait_until(busy_workers)  # both may be between two tasks
             killed.extend(busy_workers()[:1])
             for process in killed:
                 process.kill()
 
-    model = fit("direct", kernel=Slow(0.02), progress=kill)
+    model = fit("direct", kernel=Slow(0.05), progress=kill)
     expected = plain_fit(collection(), **CASES["direct"], **SETTINGS, kernel=Slow(0))
     assert len(killed) == 1
     assert not killed[0].is_running()
