@@ -2,18 +2,17 @@
 
 A kernel is any object with the :class:`Kernel` protocol. The built-in ones
 also fill a buffer that the caller reuses (:func:`kernel_block`), which is where
-most of the time of a fit goes: one augmented matrix product gives minus half
-the squared distances, and the rest happens in place while the block is still
-in the cache.
+most of the time of a fit goes: an augmented product gives the squared
+distances, and :mod:`squeak_dist.kernel_code` makes entries of them before they
+leave the registers.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,9 +20,13 @@ from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import InvalidKernelError, InvalidParameterError
 
+if TYPE_CHECKING:
+    from squeak_dist.kernel_code import EntryCode, Radial
+
 _LARGEST_ROUNDING = 0.1  # of a squared distance in units of the length scale
 _OVERFLOW_ROWS = 256
-_CACHE_ENTRIES = 1 << 18  # entries of a sub-block: 1 MiB of float32, which stays in L2
+_CACHE_BYTES = 1 << 20  # of a strip, which stays in L2
+_TILE_ROWS = 8  # a strip has this many, or a multiple: fewer leave registers idle
 _PREPARED_ROWS = 1024  # augmented at a time: their copies stay in the cache
 _SHOWN_SCALES = 8
 
@@ -83,7 +86,7 @@ class _BuiltinKernel:
         """
         X = np.asarray(X)
         Y = X if Y is None else np.asarray(Y)
-        return self.block(X, Y, np.empty((len(X), len(Y)), np.result_type(X, Y, np.float32)))
+        return self.block(X, Y, np.empty((len(X), len(Y)), _entry_dtype(X, Y)))
 
     def block(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> FloatArray:
         """Fill ``out`` of shape (len(X), len(Y)) with the kernel matrix and return it."""
@@ -93,8 +96,8 @@ class _BuiltinKernel:
 
     def strips(self, X: FloatArray, Y: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Yield (rows, kernel entries of these rows with Y) in one reused buffer in the cache."""
-        dtype = np.result_type(X, Y)
-        with scratch((min(_strip_rows(Y), len(X)), len(Y)), dtype) as buffer:
+        dtype = _entry_dtype(X, Y)
+        with scratch((min(_strip_rows(Y, dtype), len(X)), len(Y)), dtype) as buffer:
             yield from self._filled(X, Y, lambda rows: buffer[: rows.stop - rows.start], dtype)
 
     def _filled(
@@ -106,23 +109,21 @@ class _BuiltinKernel:
     ) -> Iterator[tuple[slice, FloatArray]]:
         """Fill a strip of rows at a time, each small enough for the cache."""
         right = self._right(self._scaled(Y, dtype))
-        step = _strip_rows(Y)
+        step = _strip_rows(Y, dtype)
         prepared = step * max(1, _PREPARED_ROWS // step)
-        with scratch((min(step, len(X)) * self._needs_spare, len(Y)), dtype) as spare:
-            for first in range(0, len(X), prepared):
-                left = self._left(self._scaled(X[first : first + prepared], dtype))
-                for start in range(first, first + len(left), step):
-                    rows = slice(start, min(start + step, len(X)))
-                    strip, here = place(rows), start - first
-                    self._fill(left[here : here + step], right, strip, spare)
-                    yield rows, strip
+        for first in range(0, len(X), prepared):
+            left = self._left(self._scaled(X[first : first + prepared], dtype))
+            for start in range(first, first + len(left), step):
+                rows = slice(start, min(start + step, len(X)))
+                strip, here = place(rows), start - first
+                self._fill(left[here : here + step], right, strip)
+                yield rows, strip
 
     def diag(self, X: FloatArray) -> FloatArray:
         """Return k(x, x) for every row, shape (len(X),)."""
         return np.ones(len(X), np.result_type(np.asarray(X), np.float32))
 
     unit_diagonal: ClassVar[bool] = False  # k(x, x) = 1, and entries fall to 0 with distance
-    _needs_spare: ClassVar[bool] = False
 
     def _left(self, X: FloatArray) -> FloatArray:
         return X
@@ -130,7 +131,7 @@ class _BuiltinKernel:
     def _right(self, Y: FloatArray) -> FloatArray:
         return np.ascontiguousarray(Y.T)
 
-    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> None:
         raise NotImplementedError
 
     def _scaled(self, X: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
@@ -188,74 +189,84 @@ def _checked_directions(directions: Any, scale: Any) -> tuple[tuple[float, ...],
     return tuple(tuple(map(float, row)) for row in matrix)
 
 
-# −log of the least entry. Smaller ones mean nothing beside 1, and their products would be
-# denormal, which a processor handles many times slower; zeros would need a pass of their own.
-_FARTHEST = {np.dtype(np.float32): 39.0, np.dtype(np.float64): 700.0}
-_POLYNOMIAL = {0.5: 0.0, 1.5: 4.0, 2.5: 7.0}  # farther, where 1 + a and 1 + a + a²/3 are large
+class _RadialKernel(_BuiltinKernel):
+    """A kernel of the distance, whose entries :mod:`squeak_dist.kernel_code` writes.
 
-
-class _Power(NamedTuple):
-    """A function of NumPy with function(unit · x) = eˣ; the unit costs no pass over a block."""
-
-    function: np.ufunc
-    unit: float
-
-
-def _fastest_power() -> _Power:
-    """Return 2ˣ where NumPy has it in vectors (AVX-512: 0.6 of the time of its eˣ), else eˣ.
-
-    By what NumPy says of itself, not by a clock: all workers of a kind must choose the same.
+    ``_right`` of a subclass returns the rows that are packed.
     """
-    introspect = getattr(np.lib, "introspect", None)  # since NumPy 2.1
-    if introspect is not None:
-        loops = introspect.opt_func_info(func_name="^exp2$", signature="^float32$")
-        current = [loop["current"] for of in loops.values() for loop in of.values()]
-        if current and all(re.search("AVX512|X86_V4", name) for name in current):
-            return _Power(np.exp2, math.log2(math.e))
-    return _Power(np.exp, 1.0)
+
+    unit_diagonal: ClassVar[bool] = True
+
+    @property
+    def _radial(self) -> Radial:
+        """The kernel's name there."""
+        raise NotImplementedError
+
+    def _code(self, dtype: np.dtype[Any]) -> EntryCode:
+        from squeak_dist.kernel_code import entry_code  # LLVM: 0.1 s, and only where it is called
+
+        return entry_code(self._radial, dtype)
+
+    def _right(self, Y: FloatArray) -> FloatArray:
+        return self._code(Y.dtype).packed(self._right_rows(Y))
+
+    def _right_rows(self, Y: FloatArray) -> FloatArray:
+        return Y
+
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> None:
+        self._code(out.dtype).fill(X, Y, out)
 
 
-_POWER = _fastest_power()
 _LARGEST_POWER = 0.4  # of the largest number: sums of squares of its 0.4th power are finite
 
 
-def _strip_rows(Y: FloatArray) -> int:
-    return max(1, _CACHE_ENTRIES // max(1, len(Y)))
+def _strip_rows(Y: FloatArray, dtype: np.dtype[Any]) -> int:
+    rows = _CACHE_BYTES // max(1, len(Y) * dtype.itemsize)
+    return max(_TILE_ROWS, rows - rows % _TILE_ROWS)
+
+
+def _entry_dtype(X: FloatArray, Y: FloatArray) -> np.dtype[Any]:
+    """Return float32 for rows in float32, else float64."""
+    single = np.dtype(np.float32)
+    return single if np.result_type(X, Y, single) == single else np.dtype(np.float64)
 
 
 def _augmented_left(X: FloatArray, factor: float) -> FloatArray:
-    """Return A (n × d+2) of which A B = −factor² ‖x − y‖² / 2, B of :func:`_augmented_right`."""
-    d = X.shape[1]
-    left = np.empty((len(X), d + 2), X.dtype)
-    rows = _within_range(X, factor, left[:, :d])
-    left[:, d] = -0.5 * np.einsum("ij,ij->i", rows, rows)
-    left[:, d + 1] = -1
-    return left
+    """Return A (n × d+2) of which A Bᵀ = −factor² ‖x − y‖² / 2, B of :func:`_augmented_right`."""
+    rows = _within_range(X, factor)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return _beside(rows, -0.5 * squares, -1)
 
 
 def _augmented_right(Y: FloatArray, factor: float) -> FloatArray:
-    """Return B (d+2 × m)."""
-    d = Y.shape[1]
-    right = np.empty((d + 2, len(Y)), Y.dtype)
-    rows = _within_range(Y, factor, np.empty_like(Y))
-    right[:d] = rows.T
-    right[d] = 1
-    right[d + 1] = 0.5 * np.einsum("ij,ij->i", rows, rows)
-    return right
+    """Return B (m × d+2)."""
+    rows = _within_range(Y, factor)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return _beside(rows, 1, 0.5 * squares)
 
 
-def _within_range(X: FloatArray, factor: float, out: FloatArray) -> FloatArray:
-    """Write factor · X to ``out``.
+def _within_range(X: FloatArray, factor: float) -> FloatArray:
+    """Return factor · X.
 
     Values whose squares would overflow are cut off: such distances are beyond the farthest.
     """
     limit = float(np.finfo(X.dtype).max) ** _LARGEST_POWER
-    np.multiply(X, X.dtype.type(factor), out=out)
-    return np.clip(out, -limit, limit, out=out)
+    rows = X * X.dtype.type(factor)
+    return np.clip(rows, -limit, limit, out=rows)
+
+
+def _beside(rows: FloatArray, *columns: Any) -> FloatArray:
+    """Return rows with more columns."""
+    d = rows.shape[1]
+    wider = np.empty((len(rows), d + len(columns)), rows.dtype)
+    wider[:, :d] = rows
+    for j, column in enumerate(columns, start=d):
+        wider[:, j] = column
+    return wider
 
 
 @dataclass(frozen=True)
-class RBF(_BuiltinKernel):
+class RBF(_RadialKernel):
     """Gaussian kernel k(x, y) = exp(−‖x − y‖² / (2 ℓ²)).
 
     Parameters
@@ -267,23 +278,19 @@ class RBF(_BuiltinKernel):
         there are length scales for these.
     """
 
-    unit_diagonal: ClassVar[bool] = True
+    @property
+    def _radial(self) -> Radial:
+        return "rbf"
 
     def _left(self, X: FloatArray) -> FloatArray:
-        return _augmented_left(X, float(np.sqrt(_POWER.unit)))
+        return _augmented_left(X, 1.0)
 
-    def _right(self, Y: FloatArray) -> FloatArray:
-        return _augmented_right(Y, float(np.sqrt(_POWER.unit)))
-
-    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
-        np.matmul(X, Y, out=out)
-        # Rounding can turn the distance of near rows negative.
-        np.clip(out, -_POWER.unit * _FARTHEST[out.dtype], 0, out=out)
-        _POWER.function(out, out=out)
+    def _right_rows(self, Y: FloatArray) -> FloatArray:
+        return _augmented_right(Y, 1.0)
 
 
 @dataclass(frozen=True)
-class Matern(_BuiltinKernel):
+class Matern(_RadialKernel):
     """Matérn kernel of smoothness ν ∈ {1/2, 3/2, 5/2}.
 
     Parameters
@@ -304,8 +311,6 @@ class Matern(_BuiltinKernel):
     """
 
     nu: float = 1.5
-    unit_diagonal: ClassVar[bool] = True
-    _needs_spare: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -315,43 +320,25 @@ class Matern(_BuiltinKernel):
             )
         object.__setattr__(self, "nu", float(self.nu))
 
+    @property
+    def _radial(self) -> Radial:
+        names: dict[float, Radial] = {0.5: "matern 1/2", 1.5: "matern 3/2", 2.5: "matern 5/2"}
+        return names[self.nu]
+
     def _left(self, X: FloatArray) -> FloatArray:
         return _augmented_left(X, self._factor)
 
-    def _right(self, Y: FloatArray) -> FloatArray:
+    def _right_rows(self, Y: FloatArray) -> FloatArray:
         right = _augmented_right(Y, self._factor)
-        return np.negative(right, out=right)  # u² (2ν) ‖x − y‖², without a pass over the block
+        return np.negative(right, out=right)  # (2ν) ‖x − y‖²
 
     @property
     def _factor(self) -> float:
-        return _POWER.unit * float(np.sqrt(4 * self.nu))
-
-    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
-        u, c = _POWER.unit, spare[: len(out)]  # c = u a
-        np.matmul(X, Y, out=c)
-        # Rounding can turn the distance of equal rows negative.
-        np.clip(c, 0, (u * (_FARTHEST[c.dtype] + _POLYNOMIAL[self.nu])) ** 2, out=c)
-        np.sqrt(c, out=c)
-        np.subtract(-u * math.log(self._divisor), c, out=out)
-        _POWER.function(out, out=out)
-        if self.nu == 1.5:  # (1 + a) exp(−a) = (c + u) exp(−a) / u
-            c += u
-            out *= c
-        elif self.nu == 2.5:  # (1 + a + a²/3) exp(−a) = ((c + 1.5 u)² + 0.75 u²) exp(−a) / 3u²
-            c += 1.5 * u
-            np.square(c, out=c)
-            c += 0.75 * u**2
-            out *= c
-
-    @property
-    def _divisor(self) -> float:
-        """What the polynomial in c is times too large."""
-        u = _POWER.unit
-        return {0.5: 1.0, 1.5: u, 2.5: 3 * u**2}[self.nu]
+        return float(np.sqrt(4 * self.nu))
 
 
 @dataclass(frozen=True)
-class Laplacian(_BuiltinKernel):
+class Laplacian(_RadialKernel):
     """Laplacian kernel k(x, y) = exp(−Σ_j abs(x_j − y_j) / ℓ_j).
 
     Parameters
@@ -364,21 +351,13 @@ class Laplacian(_BuiltinKernel):
 
     Notes
     -----
-    The distance has no matrix product: the cost is d passes over the block.
+    Cost: 3 d operations per entry, as the distance has no matrix product; two to three times
+    that of :class:`RBF`.
     """
 
-    unit_diagonal: ClassVar[bool] = True
-    _needs_spare: ClassVar[bool] = True
-
-    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
-        gap = spare[: len(out)]
-        out[...] = 0
-        for j in range(X.shape[1]):
-            np.subtract(X[:, j, None], Y[j], out=gap)
-            np.abs(gap, out=gap)
-            out -= gap
-        np.maximum(out, -_FARTHEST[out.dtype], out=out)
-        np.exp(out, out=out)
+    @property
+    def _radial(self) -> Radial:
+        return "laplacian"
 
 
 @dataclass(frozen=True)
@@ -394,7 +373,7 @@ class Linear(_BuiltinKernel):
         there are length scales for these.
     """
 
-    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> None:
         np.matmul(X, Y, out=out)
 
     def diag(self, X: FloatArray) -> FloatArray:
@@ -432,7 +411,7 @@ class Polynomial(_BuiltinKernel):
         object.__setattr__(self, "degree", int(self.degree))
         object.__setattr__(self, "coef0", float(self.coef0))
 
-    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> None:
         np.matmul(X, Y, out=out)
         out += self.coef0
         np.power(out, self.degree, out=out)
@@ -462,7 +441,7 @@ class Cosine(_BuiltinKernel):
     def _right(self, Y: FloatArray) -> FloatArray:
         return np.ascontiguousarray(_normalized(Y).T)
 
-    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray, spare: FloatArray) -> None:
+    def _fill(self, X: FloatArray, Y: FloatArray, out: FloatArray) -> None:
         np.matmul(X, Y, out=out)
 
     def diag(self, X: FloatArray) -> FloatArray:
@@ -507,7 +486,7 @@ def kernel_block(
         If a user's kernel returns another shape or non-finite values.
     """
     if out is None:
-        out = np.empty((len(X), len(Y)), np.result_type(X, Y))
+        out = np.empty((len(X), len(Y)), _entry_dtype(X, Y))
     if isinstance(kernel, _BuiltinKernel):
         return kernel.block(X, Y, out)
     out[...] = _checked_block(kernel, X, Y)
@@ -524,7 +503,7 @@ def kernel_strips(
     if isinstance(kernel, _BuiltinKernel):
         yield from kernel.strips(X, Y)
         return
-    step = _strip_rows(Y)
+    step = _strip_rows(Y, _entry_dtype(X, Y))
     for start in range(0, len(X), step):
         rows = slice(start, min(start + step, len(X)))
         yield rows, kernel_block(kernel, X[rows], Y)
@@ -538,7 +517,8 @@ def doubled_strips(
     For products with coefficients, which are large and cancel where the function is smooth: a
     product in float32 would lose what the entries still hold.
     """
-    with scratch((min(_strip_rows(Y), len(X)), len(Y)), np.float64) as buffer:
+    strip = _strip_rows(Y, _entry_dtype(X, Y))
+    with scratch((min(strip, len(X)), len(Y)), np.float64) as buffer:
         for rows, K in kernel_strips(kernel, X, Y):
             if K.dtype == np.float64:
                 yield rows, K, np.asarray(K, np.float64)

@@ -25,7 +25,10 @@ ROOT = Path(squeak_dist.__file__).parent
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
     {"errors", "_typing", "_version"},
-    {"_floats", "_lapack", "_scratch", "columns", "moments", "calibration", "progress"},
+    {
+        *("_floats", "_lapack", "_scratch", "kernel_code"),
+        *("columns", "moments", "calibration", "progress"),
+    },
     {"kernels", "linalg", "eigen", "dictionary", "merge_tree", "validation", "datasets"},
     {"parameter_table"},
     {"table", "column_profile", "column_encoding"},
@@ -54,6 +57,7 @@ HOMES = {
     "sklearn": {"estimators", "samplers", "datasets", "report", "cli"},
     "click": {"cli"},
     "ray": {"distributed"},
+    "llvmlite": {"kernel_code"},
 }
 MATHEMATICS = {
     *(
@@ -207,7 +211,10 @@ def test_the_mathematics_imports_numpy_and_scipy_alone(module):
 
 
 def test_importing_the_package_imports_nothing_heavy():
-    heavy = ("dask", "distributed", "bokeh", "zarr", "sklearn", "pandas", "pyarrow", "scipy")
+    heavy = (
+        *("dask", "distributed", "bokeh", "zarr", "sklearn", "pandas", "pyarrow", "scipy"),
+        "llvmlite",
+    )
     script = f"import sys, squeak_dist; print(*[m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

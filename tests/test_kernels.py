@@ -160,13 +160,13 @@ def test_block_returns_out_and_overwrites_every_entry(kernel):
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_values_do_not_depend_on_where_sub_blocks_end(kernel, extra, monkeypatch):
     m = 300
-    step = module._CACHE_ENTRIES // m
+    step = module._CACHE_BYTES // (8 * m) // 8 * 8
     X, Y = rows(step + extra), rows(m, seed=1)
     K = kernel(X, Y)
     assert_allclose(K[-3:], kernel(X[-3:], Y), rtol=0, atol=1e-13 * np.abs(K).max())
-    monkeypatch.setattr(module, "_CACHE_ENTRIES", 7 * m + 5)
+    monkeypatch.setattr(module, "_CACHE_BYTES", 8 * (17 * m + 5))
     assert_allclose(kernel(X, Y), K, rtol=0, atol=1e-13 * np.abs(K).max())
-    monkeypatch.setattr(module, "_CACHE_ENTRIES", 1)  # below one row
+    monkeypatch.setattr(module, "_CACHE_BYTES", 1)  # below one row
     assert_allclose(kernel(X[:9], Y), K[:9], rtol=0, atol=1e-13 * np.abs(K).max())
 
 
@@ -181,7 +181,7 @@ def test_float32_out_from_float64_rows_is_computed_in_float32():
 def test_strips_are_the_matrix_piece_by_piece(name, dtype, monkeypatch):
     kernel = Quadratic() if name == "user" else ALL_KERNELS[name]
     X, Y = rows(50, dtype=dtype), rows(11, seed=1, dtype=dtype)
-    monkeypatch.setattr(module, "_CACHE_ENTRIES", 16 * 11)
+    monkeypatch.setattr(module, "_CACHE_BYTES", 20 * 11 * np.dtype(dtype).itemsize)
     K = kernel(X, Y)
     covered, buffers = [], set()
     for part, strip in kernel_strips(kernel, X, Y):
