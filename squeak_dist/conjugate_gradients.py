@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.dictionary import Dictionary
-from squeak_dist.kernels import doubled_strips, kernel_strips
+from squeak_dist.kernels import kernel_strips, strip_product
 from squeak_dist.leverage import rls_of_known_rows
 from squeak_dist.linalg import (
     cholesky_jittered,
@@ -104,13 +104,13 @@ def residual_moment(
     -------
     moment : ndarray of float64, of the shape of ``coefficients``
     square : ndarray of float64, shape (k,)
-        Cost: n m kernel entries, and a third as much again for the float64 product.
+        Cost: n m kernel entries, and half as much again for both products.
     """
     moment, m = np.zeros_like(coefficients), len(nystrom)
     square = np.zeros(coefficients.shape[1])
     constant, linear = len(coefficients) > m, len(coefficients) > m + 1
-    for rows, K, doubled in doubled_strips(nystrom.kernel, X, nystrom.points):
-        errors = targets[rows] - doubled @ coefficients[:m]
+    for rows, K in kernel_strips(nystrom.kernel, X, nystrom.points):
+        errors = targets[rows] - strip_product(K, coefficients[:m])
         if linear:
             errors -= X[rows].astype(np.float64) @ coefficients[m:-1]
         if constant:

@@ -1,4 +1,4 @@
-"""Machine code for the entries of radial kernels, written when it is first called.
+"""Machine code for kernel entries and their products, written when it is first called.
 
 By NumPy a block of k(X, Y) is a matrix product and three to eight passes of its result through
 the cache. Here it is one pass: a tile of entries stays in registers from the first feature to
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from llvmlite import binding, ir
 
-from squeak_dist._typing import FloatArray
+from squeak_dist._typing import Float64Array, FloatArray
 
 Radial = Literal["rbf", "matern 1/2", "matern 3/2", "matern 5/2", "laplacian"]
 
@@ -50,6 +50,7 @@ _POWER_OF_TWO = {
 _FARTHEST = {FLOAT32: 39.0, FLOAT64: 700.0}
 _LOG2_E = math.log2(math.e)
 _VECTORS = 3  # of entries, beside each other in a tile
+_PARTS = 16  # of a sum in float64, on any processor: their order is the same
 
 _INT32, _WORD, _VOID = ir.IntType(32), ir.IntType(64), ir.VoidType()
 _WRITING = Lock()
@@ -147,12 +148,35 @@ def code_for(radial: Radial, dtype: np.dtype[Any], processor: Processor) -> Entr
     numbers = _Numbers(
         dtype, processor.lanes * FLOAT32.itemsize // dtype.itemsize, processor.fused
     )
-    with _WRITING:
-        address, owner = _compiled(_written(radial, numbers, processor.rows), processor)
-    sizes = [ctypes.c_int64] * 4
-    function: Any = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *sizes)(address)
-    function.owner = owner  # the code lives as long as it does
+    function = _compiled(lambda: _filling(radial, numbers, processor.rows), processor, sizes=4)
     return EntryCode(dtype, numbers.width, function)
+
+
+def wide_product(K: FloatArray, C: Float64Array) -> Float64Array:
+    """Return K C, summed in float64.
+
+    Parameters
+    ----------
+    K : ndarray of float32, shape (n, m)
+        Its rows are contiguous.
+    C : ndarray of float64, shape (m, k)
+        Of any strides.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        Cost: a pass over K for each column.
+    """
+    multiply, (n, m), stride = _multiplication(this_processor()), K.shape, K.strides[0]
+    product = np.empty((C.shape[1], n))
+    for column, sums in zip(np.ascontiguousarray(C.T), product, strict=True):
+        multiply(K.ctypes.data, column.ctypes.data, sums.ctypes.data, n, m, stride // K.itemsize)
+    return product.T
+
+
+@cache
+def _multiplication(processor: Processor) -> Callable[..., None]:
+    return _compiled(lambda: _multiplying(processor), processor, sizes=3)
 
 
 @cache
@@ -169,21 +193,27 @@ def this_processor() -> Processor:
     return Processor(name, features, lanes=4, rows=4, fused=False)
 
 
-def _compiled(module: ir.Module, processor: Processor) -> tuple[int, Any]:
-    """Return the address of the function "fill", and what holds its code."""
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    parsed = binding.parse_assembly(str(module))
-    target = binding.Target.from_default_triple().create_target_machine(
-        cpu=processor.name, features=processor.features, opt=2
-    )
-    passes = binding.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    options = binding.create_pipeline_tuning_options()
-    passes.run(parsed, binding.create_pass_builder(target, options))
-    engine = binding.create_mcjit_compiler(parsed, target)
-    engine.finalize_object()
-    return engine.get_function_address("fill"), engine
+def _compiled(
+    write: Callable[[], ir.Module], processor: Processor, *, sizes: int
+) -> Callable[..., None]:
+    """Return the function "main" of a module, of three addresses and some sizes."""
+    with _WRITING:
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        module = binding.parse_assembly(str(write()))
+        target = binding.Target.from_default_triple().create_target_machine(
+            cpu=processor.name, features=processor.features, opt=2
+        )
+        passes = binding.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        options = binding.create_pipeline_tuning_options()
+        passes.run(module, binding.create_pass_builder(target, options))
+        engine = binding.create_mcjit_compiler(module, target)
+        engine.finalize_object()
+    signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * sizes)
+    function: Any = signature(engine.get_function_address("main"))
+    function.engine = engine  # the code lives as long as it does
+    return function
 
 
 # --- the code of a block ----------------------------------------------------------------------
@@ -215,8 +245,8 @@ class _Numbers:
         return ir.VectorType(ir.IntType(8 * self.dtype.itemsize), self.lanes)
 
 
-def _written(radial: Radial, numbers: _Numbers, rows: int) -> ir.Module:
-    """Return a module with fill(X, packed, out, n, m, k, stride).
+def _filling(radial: Radial, numbers: _Numbers, rows: int) -> ir.Module:
+    """Return a module whose main(X, packed, out, n, m, k, stride) fills a block.
 
     For each panel of columns, which stays in the first cache, tiles of rows and then the rows
     that are left. Columns beyond m are written beside the block and left there.
@@ -225,9 +255,9 @@ def _written(radial: Radial, numbers: _Numbers, rows: int) -> ir.Module:
     finish = _finish(module, radial, numbers)
     tiles = {count: _tile(module, radial, numbers, count, finish) for count in (rows, 1)}
     arguments = [numbers.number.as_pointer()] * 3 + [_WORD] * 4
-    fill = ir.Function(module, ir.FunctionType(_VOID, arguments), "fill")
-    X, packed, out, n, m, k, stride = fill.args
-    code = ir.IRBuilder(fill.append_basic_block())
+    main = ir.Function(module, ir.FunctionType(_VOID, arguments), "main")
+    X, packed, out, n, m, k, stride = main.args
+    code = ir.IRBuilder(main.append_basic_block())
     width = _WORD(numbers.width)
     beside = code.alloca(numbers.number, numbers.width * rows)
     in_tiles = code.sub(n, code.srem(n, _WORD(rows)))
@@ -274,25 +304,20 @@ def _tile(
     accumulate, _ = _RADIAL[radial]
     places = [(row, j) for row in range(rows) for j in range(_VECTORS)]
     starts = [_WORD(j * numbers.lanes) for j in range(_VECTORS)]
-
-    before = code.block
-    with _counting(code, _WORD(0), k, _WORD(1)) as feature:
-        head, body = tile.blocks[1], code.block
-        with code.goto_block(head):
-            code.position_at_start(head)
-            sums = {place: code.phi(numbers.vector) for place in places}
+    zeros = vector.zeros(len(places))
+    with _summing(code, _WORD(0), k, _WORD(1), zeros) as (feature, sums, grown):
         beside = code.gep(panel, [code.mul(feature, _WORD(numbers.width))])
         right = [vector.load(code.gep(beside, [start])) for start in starts]
-        for row in range(rows):
-            left = code.load(code.gep(X, [code.add(code.mul(k, _WORD(row)), feature)]))
-            spread = vector.spread(left)
-            for j in range(_VECTORS):
-                total = sums[row, j]
-                total.add_incoming(vector.constant(0), before)
-                total.add_incoming(accumulate(vector, total, spread, right[j]), body)
-    for row, j in places:
+        numbers_left = (
+            code.load(code.gep(X, [code.add(code.mul(k, _WORD(row)), feature)]))
+            for row in range(rows)
+        )
+        left = [vector.spread(number) for number in numbers_left]
+        for (row, j), total in zip(places, sums, strict=True):
+            grown.append(accumulate(vector, total, left[row], right[j]))
+    for (row, j), total in zip(places, sums, strict=True):
         place = code.gep(out, [code.add(code.mul(stride, _WORD(row)), starts[j])])
-        vector.store(code.call(finish, [sums[row, j]]), place)
+        vector.store(code.call(finish, [total]), place)
     code.ret_void()
     return tile
 
@@ -306,6 +331,27 @@ def _finish(module: ir.Module, radial: Radial, numbers: _Numbers) -> ir.Function
     _, finish = _RADIAL[radial]
     code.ret(finish(_Vector(module, code, numbers), function.args[0]))
     return function
+
+
+@contextmanager
+def _summing(
+    code: ir.IRBuilder, first: Any, last: Any, step: Any, start: Sequence[Any]
+) -> Iterator[tuple[Any, list[Any], list[Any]]]:
+    """Write a loop that carries values: yield its number, these, and a list for their successors.
+
+    After it the values are what they became.
+    """
+    before = code.block
+    with _counting(code, first, last, step) as count:
+        head = count.parent
+        with code.goto_block(head):
+            code.position_at_start(head)
+            values = [code.phi(value.type) for value in start]
+        grown: list[Any] = []
+        yield count, values, grown
+        for value, initial, successor in zip(values, start, grown, strict=True):
+            value.add_incoming(initial, before)
+            value.add_incoming(successor, code.block)
 
 
 @contextmanager
@@ -323,6 +369,58 @@ def _counting(code: ir.IRBuilder, first: Any, last: Any, step: Any) -> Iterator[
     count.add_incoming(code.add(count, step), code.block)
     code.branch(head)
     code.position_at_end(after)
+
+
+def _multiplying(processor: Processor) -> ir.Module:
+    """Return a module whose main(K, c, out, n, m, stride) writes K c, of float32 and float64.
+
+    A row's sum has parts of every sixteenth term, then what is left, in this order.
+    """
+    module = ir.Module("product")
+    numbers = _Numbers(FLOAT64, _PARTS, processor.fused)
+    single, double = ir.FloatType(), numbers.number
+    arguments = [kind.as_pointer() for kind in (single, double, double)] + [_WORD] * 3
+    main = ir.Function(module, ir.FunctionType(_VOID, arguments), "main")
+    K, c, out, n, m, stride = main.args
+    code = ir.IRBuilder(main.append_basic_block())
+    vector = _Vector(module, code, numbers)
+    entries = ir.VectorType(single, _PARTS)
+    reduce = ir.Function(
+        module,
+        ir.FunctionType(double, [double, numbers.vector]),
+        f"llvm.vector.reduce.fadd.v{_PARTS}f64",
+    )
+    together = 4 if processor.lanes >= _PARTS else 2  # rows whose parts stay in registers
+    in_groups, in_parts = (
+        code.sub(size, code.srem(size, _WORD(count)))
+        for size, count in ((n, together), (m, _PARTS))
+    )
+    for first, last, count in ((_WORD(0), in_groups, together), (in_groups, n, 1)):
+        with _counting(code, first, last, _WORD(count)) as row:
+            lines = [
+                code.gep(K, [code.mul(code.add(row, _WORD(i)), stride)]) for i in range(count)
+            ]
+            with _summing(code, _WORD(0), in_parts, _WORD(_PARTS), vector.zeros(count)) as (
+                column,
+                parts,
+                grown,
+            ):
+                factor = vector.load(code.gep(c, [column]))
+                for line, part in zip(lines, parts, strict=True):
+                    place = code.bitcast(code.gep(line, [column]), entries.as_pointer())
+                    entry = code.fpext(code.load(place, align=4), numbers.vector)
+                    grown.append(vector.multiply_add(entry, factor, part))
+            zero = ir.Constant(double, 0.0)
+            sums = [code.call(reduce, [zero, part]) for part in parts]
+            with _summing(code, in_parts, m, _WORD(1), sums) as (column, totals, grown):
+                factor = code.load(code.gep(c, [column]))
+                for line, total in zip(lines, totals, strict=True):
+                    entry = code.fpext(code.load(code.gep(line, [column])), double)
+                    grown.append(code.fadd(total, code.fmul(entry, factor)))
+            for i, total in enumerate(totals):
+                code.store(total, code.gep(out, [code.add(row, _WORD(i))]))
+    code.ret_void()
+    return module
 
 
 # --- the code of an entry ---------------------------------------------------------------------
@@ -343,6 +441,10 @@ class _Vector:
     def constant(self, value: float) -> Any:
         number = float(self.dtype.type(value))
         return ir.Constant(self.numbers.vector, [number] * self.numbers.lanes)
+
+    def zeros(self, count: int) -> list[Any]:
+        """Return so many zeros."""
+        return [self.constant(0.0)] * count
 
     def load(self, place: Any) -> Any:
         pointer = self.code.bitcast(place, self.numbers.vector.as_pointer())

@@ -509,23 +509,24 @@ def kernel_strips(
         yield rows, kernel_block(kernel, X[rows], Y)
 
 
-def doubled_strips(
-    kernel: Kernel, X: FloatArray, Y: FloatArray
-) -> Iterator[tuple[slice, FloatArray, Float64Array]]:
-    """Yield (rows, k(X[rows], Y), the same in float64) over strips of X, as :func:`kernel_strips`.
+def strip_product(K: FloatArray, C: Float64Array) -> Float64Array:
+    """Return K C of a strip, summed in float64 where the strip is float32.
 
-    For products with coefficients, which are large and cancel where the function is smooth: a
-    product in float32 would lose what the entries still hold.
+    For coefficients that are large and cancel where the function is smooth: a product in float32
+    would lose what the entries still hold.
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, m)
+        Kernel entries.
+    C : ndarray of float64, shape (m, k)
+        Coefficients.
     """
-    strip = _strip_rows(Y, _entry_dtype(X, Y))
-    with scratch((min(strip, len(X)), len(Y)), np.float64) as buffer:
-        for rows, K in kernel_strips(kernel, X, Y):
-            if K.dtype == np.float64:
-                yield rows, K, np.asarray(K, np.float64)
-                continue
-            doubled = buffer[: len(K)]
-            doubled[...] = K
-            yield rows, K, doubled
+    if K.dtype == np.float64:
+        return np.asarray(K @ C, np.float64)
+    from squeak_dist.kernel_code import wide_product
+
+    return wide_product(K, C)
 
 
 def kernel_diag(kernel: Kernel, X: FloatArray) -> FloatArray:

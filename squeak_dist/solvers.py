@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -211,13 +211,22 @@ def _counted(
 
 def add_normal_equations(*parts: NormalEquations) -> NormalEquations:
     """Return the sums of several sets of rows, added from left to right."""
-    gram, moment = parts[0].gram.copy(), parts[0].moment.copy()
-    square = parts[0].target_square.copy()
-    for part in parts[1:]:
-        gram += part.gram
-        moment += part.moment
-        square += part.target_square
-    return NormalEquations(gram, moment, square, sum(part.rows for part in parts))
+    return NormalEquations(
+        _total([part.gram for part in parts]),
+        _total([part.moment for part in parts]),
+        _total([part.target_square for part in parts]),
+        sum(part.rows for part in parts),
+    )
+
+
+def _total(arrays: Sequence[Float64Array]) -> Float64Array:
+    """Return the sum from left to right, in one new array."""
+    if len(arrays) == 1:
+        return arrays[0].copy()
+    total = arrays[0] + arrays[1]
+    for array in arrays[2:]:
+        total += array
+    return total
 
 
 def joint_equations(
@@ -299,13 +308,10 @@ def column_range(X: FloatArray) -> tuple[Float64Array, Float64Array]:
 
 def add_joint_equations(*parts: JointEquations) -> JointEquations:
     """Return the sums of several sets of rows, added from left to right."""
-    cross = parts[0].cross.copy()
-    for part in parts[1:]:
-        cross += part.cross
     return JointEquations(
         add_normal_equations(*(part.kernel for part in parts)),
         add_normal_equations(*(part.linear for part in parts)),
-        cross,
+        _total([part.cross for part in parts]),
         np.min([part.lower for part in parts], axis=0),
         np.max([part.upper for part in parts], axis=0),
     )

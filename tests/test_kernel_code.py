@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from squeak_dist.kernel_code import FLOAT32, FLOAT64, code_for, entry_code, this_processor
+from squeak_dist import kernel_code
+from squeak_dist.kernel_code import (
+    FLOAT32,
+    FLOAT64,
+    code_for,
+    entry_code,
+    this_processor,
+    wide_product,
+)
 from squeak_dist.kernels import RBF, Laplacian, Matern
 
 RADIAL = ("rbf", "matern 1/2", "matern 3/2", "matern 5/2", "laplacian")
@@ -132,6 +140,35 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(kernel):
     K = kernel(X, Y)
     for i in (0, 1, 1023, 1024, 2999):
         assert_array_equal(kernel(X[i : i + 1], Y), K[i : i + 1])
+
+
+# --- products -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 50])
+@pytest.mark.parametrize("m", [1, 15, 16, 17, 300])
+def test_products_are_summed_in_float64(n, m):
+    K, C = rows(n, m, FLOAT32), 1e6 * rows(m, 3, FLOAT64)
+    product = wide_product(K, C)
+    assert product.dtype == FLOAT64
+    terms = np.abs(K).astype(np.longdouble) @ np.abs(C)
+    exact = K.astype(np.longdouble) @ C
+    assert (np.abs(product - exact) / terms).max() < m * np.finfo(np.float64).eps
+
+
+def test_the_product_of_a_row_does_not_depend_on_the_others():
+    K, C = rows(41, 203, FLOAT32), rows(203, 2, FLOAT64)
+    whole = wide_product(K, C)
+    assert_array_equal(wide_product(K[::-1].copy(), C), whole[::-1])
+    for i in range(41):
+        assert_array_equal(wide_product(K[i : i + 1], C), whole[i : i + 1])
+    assert_array_equal(
+        wide_product(K[3:, :190], C[:190]), wide_product(K[3:, :190].copy(), C[:190])
+    )
+    narrow = kernel_code._multiplication(replace(this_processor(), lanes=4))
+    sums, column = np.empty(41), np.ascontiguousarray(C[:, 0])
+    narrow(K.ctypes.data, column.ctypes.data, sums.ctypes.data, 41, 203, 203)
+    assert_array_equal(sums, whole[:, 0])
 
 
 # --- places -------------------------------------------------------------------------------------
