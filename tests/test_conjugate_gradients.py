@@ -191,8 +191,8 @@ def test_what_rounding_forbids_is_not_tried(mu, tried):
 
 
 def test_a_smooth_field_is_solved_directly_from_the_start():
-    # So many rows for so few centres that iterations would be faster, if they converged in float32;
-    # in float64, where they do, they would not be.
+    # So many rows for so few centres that iterations in float32 would be faster, if they
+    # converged; those in float64, which do, would not be.
     X, y = smooth(40_000)
     stages = set()
     options = {"max_dictionary": 1000, "kernel": "rbf", "length_scale": "median", "mu": 1e-5}

@@ -7,10 +7,13 @@ task less for the scheduler, and no raw rows on another worker than the one that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dask
+import numpy as np
 from dask.core import get_deps
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
@@ -18,6 +21,7 @@ from dask.utils import ensure_dict
 from distributed import futures_of
 
 from squeak_dist.distributed.failures import value_of
+from squeak_dist.stages.executors import AHEAD, AHEAD_BYTES
 
 _MOST_TASKS = 64  # of a partition that a task makes by itself
 _SHARED_BYTES = 10_000  # a value that several partitions take is sent with each of them
@@ -120,7 +124,8 @@ class Reading:
     ----------
     function : callable
         Called with tables where there are :class:`Unread` ones, and with an iterator over
-        tables where there is a list of these, so that one of them is in memory at a time.
+        tables where there is a list of these: the next ones are read while the function is at
+        work on one, one of them or up to 4 that are 64 MiB together.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -136,5 +141,23 @@ def _read(arg: Any) -> Any:
     if isinstance(arg, Unread):
         return arg.read()
     if isinstance(arg, list) and any(isinstance(item, Unread) for item in arg):
-        return map(_read, arg)
+        return _read_ahead(arg)
     return arg
+
+
+def _read_ahead(items: Sequence[Any]) -> Iterator[Any]:
+    """Yield what is read of each, in order, while threads read the next ones."""
+    if len(items) == 1:
+        yield _read(items[0])
+        return
+    readers = ThreadPoolExecutor(AHEAD, "squeak_dist-read")
+    try:
+        coming = deque(readers.submit(_read, item) for item in items[:2])
+        for place in range(len(items)):
+            table = coming.popleft().result()
+            wanted = int(np.clip(AHEAD_BYTES // sizeof(table), 1, AHEAD))
+            begun = place + 1 + len(coming)
+            coming += (readers.submit(_read, item) for item in items[begun : place + 1 + wanted])
+            yield table
+    finally:
+        readers.shutdown(cancel_futures=True)

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+# What an executor may read ahead of the table that a task is at work on: one table, or up to
+# so many that are so large together.
+AHEAD, AHEAD_BYTES = 4, 64 << 20
+
 
 class Executor(Protocol):
     """Where the calls of a fit run. A handle stands for a value that may not be there yet."""

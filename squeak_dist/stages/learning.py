@@ -12,7 +12,7 @@ from squeak_dist.errors import FitStopped, GammaRaised, warn_user
 from squeak_dist.profile import Profile
 from squeak_dist.samplers import MERGING
 from squeak_dist.stages.dictionaries import Branch
-from squeak_dist.stages.executors import Executor
+from squeak_dist.stages.executors import AHEAD, AHEAD_BYTES, Executor
 from squeak_dist.stages.parameters import FitParameters
 from squeak_dist.stages.planning import (
     Encoded,
@@ -117,9 +117,9 @@ def projected_bytes(layout: Layout, parameters: FitParameters, n_outputs: int) -
     -----
     A merge of ``fan_in`` dictionaries of m rows holds three float64 matrices of
     (fan_in · m)²; the first pass of the solve holds two maps and two sums of m² twice,
-    two blocks of features in float64 at worst. Beside them stand one partition as it is read
-    and the encoded rows of a step. None of it depends on the number of rows. What is kept between
-    the passes, at most half of the workers' memory, is not a task's.
+    two blocks of features in float64 at worst. Beside them stand a partition as it is read, those
+    read ahead and the encoded rows of a step. None of it depends on the number of rows. What is
+    kept between the passes, at most half of the workers' memory, is not a task's.
     """
     rows = sum(layout.partition_kept)
     m = rows if parameters.sampler == "exact" else min(parameters.max_dictionary or rows, rows)
@@ -129,7 +129,8 @@ def projected_bytes(layout: Layout, parameters: FitParameters, n_outputs: int) -
     merging = 3 * 8 * union**2
     solving = 8 * 8 * m**2 + 2 * 8 * 2048 * m
     largest = max(layout.partition_rows)
-    partition = largest * (4 * 8 * d + 8 * n_outputs + 16)
+    one = largest * (4 * 8 * d + 8 * n_outputs + 16)
+    partition = one + min(max(one, AHEAD_BYTES), AHEAD * one)
     partition += _rows_of_a_step(layout) * encoded_row_bytes(layout)
     explanation = (
         f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
