@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -202,3 +204,27 @@ def test_many_threads_may_ask_for_it_at_once():
             pool.map(lambda _: filled(entry_code("matern 3/2", FLOAT64), X, Y), range(32))
         )
     assert all(block.tobytes() == blocks[0].tobytes() for block in blocks)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_llvm_does_not_stay_in_memory():
+    """A Dask worker would count it, and spill rows for it."""
+    script = (
+        "import numpy as np\n"
+        "from squeak_dist.kernel_code import FLOAT32, entry_code\n"
+        "code = entry_code('rbf', FLOAT32)\n"
+        "resident, mine = 0, False\n"
+        "for line in open('/proc/self/smaps'):\n"
+        "    if line.split()[1:2] == ['r-xp']: mine = 'libllvmlite' in line\n"
+        "    if mine and line.startswith('Rss:'): resident += int(line.split()[1])\n"
+        "X = np.ones((9, 2), np.float32)\n"
+        "code.fill(-X, code.packed(X), out := np.empty((9, 9), np.float32))\n"
+        "other = entry_code('laplacian', FLOAT32)\n"
+        "print(resident, float(out[0, 0]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    resident, entry = map(float, done.stdout.split())
+    assert resident < 2048  # KiB; LLVM's code is 80 MiB
+    assert entry == pytest.approx(np.exp(-2))
