@@ -110,16 +110,13 @@ class EntryCode:
 
     def fill(self, X: FloatArray, packed: FloatArray, out: FloatArray) -> None:
         """Write an entry for each row of X (n, k) and each row that was packed to out (n, m)."""
-        n, m = out.shape
-        if out.strides[1] != out.itemsize and m > 1:
-            out[...] = self._filled(X, packed, np.empty((n, m), self.dtype))
-        else:
-            self._filled(X, packed, out)
-
-    def _filled(self, X: FloatArray, packed: FloatArray, out: FloatArray) -> FloatArray:
-        (n, m), k, stride = out.shape, X.shape[1], out.strides[0] // out.itemsize
-        self.function(X.ctypes.data, packed.ctypes.data, out.ctypes.data, n, m, k, stride)
-        return out
+        (n, m), k = out.shape, X.shape[1]
+        rows = np.ascontiguousarray(X, self.dtype)
+        block = out if out.strides[1] == out.itemsize or m < 2 else np.empty((n, m), self.dtype)
+        stride = block.strides[0] // block.itemsize
+        self.function(rows.ctypes.data, packed.ctypes.data, block.ctypes.data, n, m, k, stride)
+        if block is not out:
+            out[...] = block
 
 
 @cache

@@ -143,7 +143,8 @@ class _BuiltinKernel:
                 f"length_scale has {scale.size} values, but the rows have {X.shape[1]} features; "
                 f"give one number or one per feature"
             )
-        return np.multiply(X, 1.0 / scale, dtype=dtype)
+        # In C order, in which the squares of a row are always summed alike.
+        return np.multiply(X, 1.0 / scale, dtype=dtype, order="C")
 
     @property
     def feature_scales(self) -> float | tuple[float, ...]:

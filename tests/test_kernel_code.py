@@ -173,6 +173,18 @@ def test_the_product_of_a_row_does_not_depend_on_the_others():
     assert_array_equal(sums, whole[:, 0])
 
 
+@pytest.mark.parametrize("kernel", [RBF(2.0), Matern(2.0), Laplacian(2.0)])
+@pytest.mark.parametrize("out_dtype", [FLOAT32, FLOAT64], ids=str)
+def test_rows_may_have_any_strides_and_precision(kernel, out_dtype):
+    X, Y = rows(50, 4, FLOAT64), rows(70, 4, FLOAT64, seed=1)
+    K = kernel.block(X, Y, np.empty((50, 70), out_dtype))
+    wide = np.full((100, 8), np.nan)
+    wide[::2, ::2] = X
+    for left in (np.asfortranarray(X), wide[::2, ::2], X[::-1][::-1]):
+        for right in (np.asfortranarray(Y), Y):
+            assert_array_equal(kernel.block(left, right, np.empty((50, 70), out_dtype)), K)
+
+
 # --- places -------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,8 @@ length scales and μ, the ratio of noise to kernel scale, are all that is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -129,18 +130,19 @@ def _likelihood(
     """Return −log p per row, W ∘ G / s with ∂value = ½ Σ W ∂K, and the gradient in log μ."""
     s, k = rows.targets.shape
     noise = mu / (1.0 if rows.weights is None else rows.weights)
-    K, slope = _radial(kernel, squared_distances(scaled))
+    K, slope = _radial(kernel, scaled)
     K[np.diag_indices(s)] += noise
     inverse, log_determinant = inverse_and_log_determinant(K)
     solved = inverse @ rows.targets
     quadratic = np.einsum("ij,ij->j", rows.targets, solved)
     value = 0.5 * (k * log_determinant + s * float(np.sum(np.log(quadratic / s))))
-    # ∂value = ½ tr(W ∂A), A = K + μV⁻¹
-    W = k * inverse
-    W -= (solved * (s / quadratic)) @ solved.T
+    # ∂value = ½ s tr(W ∂A), A = K + μV⁻¹
+    W = inverse
+    W *= k / s
+    W -= (solved / quadratic) @ solved.T
     by_noise = 0.5 * float(np.sum(np.diagonal(W) * noise))
     W *= slope
-    return value / s, W / s, by_noise / s
+    return value / s, W, by_noise
 
 
 def squared_distances(X: Float64Array) -> Float64Array:
@@ -161,15 +163,22 @@ def squared_distances(X: Float64Array) -> Float64Array:
     return distances
 
 
-def _radial(kernel: Radial, squares: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return K and G with ∂K/∂log ℓ_j = G (x_j − y_j)² / ℓ_j², from ‖(x − y)/ℓ‖²."""
+def _radial(kernel: Radial, scaled: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return K of rows x/ℓ, and G with ∂K/∂log ℓ_j = G (x_j − y_j)² / ℓ_j²."""
     if isinstance(kernel, RBF):
-        K = np.exp(-0.5 * squares)
+        K = _matrix(kernel, 1.0, scaled)
         return K, K.copy()
-    a = np.sqrt(2 * kernel.nu * squares)
-    decay = np.exp(-a)
-    if kernel.nu == 0.5:
+    nu = kernel.nu
+    if nu == 0.5:  # whose slope at distance 0 tells a rounding from 0
+        a = np.sqrt(squared_distances(scaled))
+        decay = np.exp(-a)
         return decay, decay / np.where(a > 0, a, np.inf)
-    if kernel.nu == 1.5:
-        return (1 + a) * decay, 3 * decay
-    return (1 + a + a * a / 3) * decay, (5 / 3) * (1 + a) * decay
+    # ν / (ν − 1) times the kernel of smoothness ν − 1 at the same sqrt(2ν) ‖x − y‖.
+    slope = _matrix(replace(kernel, nu=nu - 1), math.sqrt((nu - 1) / nu), scaled)
+    slope *= nu / (nu - 1)
+    return _matrix(kernel, 1.0, scaled), slope
+
+
+def _matrix(kernel: Radial, length_scale: float, X: Float64Array) -> Float64Array:
+    plain = replace(kernel, length_scale=length_scale, directions=None)
+    return np.asarray(plain(X), np.float64)
