@@ -24,7 +24,7 @@ ROOT = Path(squeak_dist.__file__).parent
 
 # Bottom up. A file imports only from layers below its own; a folder counts as one file.
 LAYERS = [
-    {"errors", "_typing", "_version"},
+    {"errors", "_typing", "_version", "_cache"},
     {
         *("_floats", "_lapack", "_scratch", "kernel_code"),
         *("columns", "moments", "calibration", "progress"),
