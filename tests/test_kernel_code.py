@@ -239,5 +239,5 @@ def test_llvm_does_not_stay_in_memory():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     resident, entry = map(float, done.stdout.split())
-    assert resident < 2048  # KiB; LLVM's code is 80 MiB
+    assert resident < 12_288  # KiB; 48 MiB of the code when it has run, 23 MiB once it is imported
     assert entry == pytest.approx(np.exp(-2))
