@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cython_blas, cython_lapack
 
 _Argument = str | int | float | np.ndarray[Any, Any]
+
+
+def blas(name: str, *args: _Argument) -> None:
+    """Call a routine of BLAS.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"dtrsm"``.
+    *args : str, int, float or ndarray
+        All that Fortran takes, in its order; an array must be in the order that it expects.
+    """
+    _call(cython_blas, name, args)
 
 
 def lapack(name: str, *args: _Argument) -> int:
@@ -24,26 +38,16 @@ def lapack(name: str, *args: _Argument) -> int:
     name : str
         Such as ``"dpotrf"``.
     *args : str, int, float or ndarray
-        All that Fortran takes but ``info``, in its order; an array must be in the order that it
-        expects.
+        All that Fortran takes but ``info``, as in :func:`blas`.
     """
     info = np.zeros(1, np.intc)
-    blas(name, *args, info)
+    _call(cython_lapack, name, (*args, info))
     return int(info[0])
 
 
-def blas(name: str, *args: _Argument) -> None:
-    """Call a routine of BLAS, or one of LAPACK with its ``info``.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``"dtrmm"``.
-    *args : str, int, float or ndarray
-        As Fortran takes them; an array may be the first entry of a part of a matrix.
-    """
+def _call(library: ModuleType, name: str, args: tuple[_Argument, ...]) -> None:
     kept = [_in_memory(arg) for arg in args]
-    _routine(name, len(kept))(*(arg.ctypes.data for arg in kept))
+    _routine(library, name, len(kept))(*(arg.ctypes.data for arg in kept))
 
 
 def _in_memory(arg: _Argument) -> np.ndarray[Any, Any]:
@@ -56,9 +60,8 @@ def _in_memory(arg: _Argument) -> np.ndarray[Any, Any]:
 
 
 @cache
-def _routine(name: str, n_args: int) -> Any:
-    exported = vars(cython_lapack)["__pyx_capi__"] | vars(cython_blas)["__pyx_capi__"]
-    capsule = exported[name]
+def _routine(library: ModuleType, name: str, n_args: int) -> Any:
+    capsule = vars(library)["__pyx_capi__"][name]
     name_of = ctypes.pythonapi.PyCapsule_GetName
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]

@@ -193,7 +193,7 @@ def _checked_directions(directions: Any, scale: Any) -> tuple[tuple[float, ...],
 class _RadialKernel(_BuiltinKernel):
     """A kernel of the distance, whose entries :mod:`squeak_dist.kernel_code` writes.
 
-    ``_right`` of a subclass returns the rows that are packed.
+    ``_right_rows`` of a subclass returns the rows that are packed, Y as it is unless it says so.
     """
 
     unit_diagonal: ClassVar[bool] = True
