@@ -27,6 +27,7 @@ import pandas as pd
 from distributed import Client
 
 from squeak_dist.distributed import DaskExecutor, read_source
+from squeak_dist.distributed.calls import as_delayed
 from squeak_dist.stages import FitParameters, fit_tables
 
 ROWS = 20  # of a partition
@@ -50,7 +51,7 @@ class Measuring(DaskExecutor):
 
     def gather(self, stage: str, handle: Any) -> Any:
         planned, calls = time.process_time() - self.began, self._calls
-        nbytes = len(cloudpickle.dumps(handle.__dask_graph__()))
+        nbytes = len(cloudpickle.dumps(as_delayed([handle])[0].__dask_graph__()))
         before = time.perf_counter()
         value = super().gather(stage, handle)
         wall = time.perf_counter() - before

@@ -14,10 +14,11 @@ from typing import Any
 import dask
 import psutil
 from dask.callbacks import Callback
-from dask.delayed import delayed
+from dask.core import quote
 from dask.system import CPU_COUNT
 from distributed import (
     Client,
+    Future,
     KilledWorker,
     default_client,
     futures_of,
@@ -28,6 +29,7 @@ from distributed.comm import CommClosedError
 
 from squeak_dist.checkpoint import Vault
 from squeak_dist.classes import Classes
+from squeak_dist.distributed.calls import Call, as_delayed, call_of
 from squeak_dist.distributed.failures import Guarded, value_of
 from squeak_dist.distributed.identity import open_for
 from squeak_dist.distributed.on_ray import RAY, RayExecutor
@@ -93,27 +95,29 @@ class DaskExecutor:
         self._topic = f"{TOPIC}{self._run}"
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return a Delayed on function(*args)."""
+        """Return a :class:`~squeak_dist.distributed.calls.Call` of function(*args)."""
         self._calls += 1
-        name = function.__name__.strip("_").replace("_", "-")
-        key = f"{_KEY}-{name}-{self._run}-{next(self._numbers)}"
         task: Callable[..., Any] = Guarded(Reading(function))
         if self._client is not None:
             task = _Announced(task, self._topic)
-        return delayed(task, name=f"{name}-{self._run}", pure=False)(*args, dask_key_name=key)
+        name = function.__name__.strip("_").replace("_", "-")
+        return call_of(f"{_KEY}-{name}-{self._run}-{next(self._numbers)}", task, args)
 
     def share(self, value: Any) -> Any:
-        """Return a Delayed that is one node of the graph."""
-        return delayed(value, traverse=False)
+        """Return a value as one key of the graph."""
+        return Call(f"{type(value).__name__}-{self._run}-{next(self._numbers)}", quote(value))
 
     def persist(self, handles: list[Any], nbytes: int) -> list[Any]:
         """Keep encoded partitions in memory if they take at most half of it."""
         if not self.keeps(nbytes):
             return handles
+        delayed = as_delayed(handles)
         if self._client is not None:
-            return list(self._client.persist(handles))
-        with single_blas_thread():
-            return list(dask.persist(*handles))
+            values = [futures_of(one)[0] for one in self._client.persist(delayed)]
+        else:
+            with single_blas_thread():
+                values = dask.compute(*delayed)
+        return [Call(call.key, quote(value)) for call, value in zip(handles, values, strict=True)]
 
     def keeps(self, nbytes: int) -> bool:
         """Return whether values are at most half of all memory."""
@@ -126,7 +130,7 @@ class DaskExecutor:
             if self._client is not None:
                 return value_of(self._gather_from_cluster(stage, handle, calls))
             with single_blas_thread(), _local_progress(self._progress, stage, calls):
-                (value,) = dask.compute(handle)
+                (value,) = dask.compute(*as_delayed([handle]))
             return value_of(value)
 
     def tables(self, source: Source) -> Sequence[Any]:
@@ -176,8 +180,8 @@ class DaskExecutor:
             _cluster_errors(f"the {stage} stage"),
             _cluster_progress(self._client, self._topic, self._progress, stage, calls),
         ):
-            begun = {future.key: future for future in futures_of(handle)}
-            future = begun.get(handle.key) or self._client.compute(handle)
+            begun = isinstance(handle.task, Future)
+            future = handle.task if begun else self._client.compute(*as_delayed([handle]))
             try:
                 return future.result()
             except BaseException:

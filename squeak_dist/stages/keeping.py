@@ -20,7 +20,7 @@ import squeak_dist.stages.tuning as tuning
 ALONE = -1  # keep a value where no other call takes it
 
 # Function → every how many calls along a chain a value is kept; 0: at the end of it alone.
-# A step is about 65,000 rows. A dictionary is small (m rows), a sum of the direct solve or
+# A step is up to some 260,000 rows. A dictionary is small (m rows), a sum of the direct solve or
 # of the first pass of conjugate gradients is m² numbers.
 KEPT: Mapping[Callable[..., Any], int] = {
     planning._profile_task: ALONE,

@@ -26,7 +26,8 @@ from squeak_dist.table import Table
 from squeak_dist.tuning import Choice
 
 SAMPLE_ROWS = 4096  # rows that the profile keeps
-_STEP_ROWS = 65_536  # partitions below this size share the task of a chain step
+# Partitions share the task of a chain step until it has so many rows, or bytes of them.
+_STEP_ROWS, _STEP_BYTES = 262_144, 32 << 20
 _PROFILE_FAN_IN = 8
 _FEW = 16  # sums of vectors that a task adds
 _PROFILE_ROUNDS = 4  # tasks per thread from which a task profiles a whole group: the same bits
@@ -444,5 +445,6 @@ def chain_steps(chain: tuple[int, ...], layout: Layout) -> list[tuple[int, ...]]
     layout : Layout
         With their rows.
     """
-    groups = group_rows([layout.partition_kept[i] for i in chain], _STEP_ROWS)
+    rows = min(_STEP_ROWS, _STEP_BYTES // encoded_row_bytes(layout))
+    groups = group_rows([layout.partition_kept[i] for i in chain], rows)
     return [tuple(chain[position] for position in group) for group in groups]

@@ -15,6 +15,7 @@ from dask.sizeof import sizeof
 
 import squeak_dist
 from squeak_dist.distributed import DaskExecutor, read_source
+from squeak_dist.distributed.calls import as_delayed
 from squeak_dist.distributed.reading import Unread, unread
 from squeak_dist.distributed.sizes import EVERYWHERE, true_size
 from squeak_dist.errors import MissingValuesError
@@ -173,7 +174,7 @@ class Counting(PlainExecutor):
 
 @pytest.mark.parametrize(("slots", "per_partition"), [(1, 0.15), (10**6, 1.15)])
 def test_tasks_per_partition(slots, per_partition):
-    """One task profiles a partition, or eight; all further tasks are of 65,536 rows or chains."""
+    """One task profiles a partition, or eight; all further tasks are of 262,144 rows or chains."""
     partitions = 400
     source = read_source(table(partitions, rows=20, width=3), target="y")
     tables = dask.compute(*source.tables, scheduler="sync")
@@ -191,4 +192,4 @@ def test_the_graph_of_many_partitions_is_small():
     partitions = 2000
     tables = unread(tables_of(table(partitions, rows=20, width=3)))
     handle = profile_stage(DaskExecutor(None), tables, FitParameters())
-    assert len(cloudpickle.dumps(handle.__dask_graph__())) < 1000 * partitions
+    assert len(cloudpickle.dumps(as_delayed([handle])[0].__dask_graph__())) < 1000 * partitions
