@@ -64,7 +64,7 @@ def as_delayed(calls: Sequence[Call]) -> list[Delayed]:
     -----
     Cost: linear in the calls. Collections of the user bring layers and annotations of their own.
     """
-    own: dict[str, Any] = {}
+    own: dict[Any, Any] = {}
     foreign: dict[str, Any] = {}
     waiting = list(calls)
     while waiting:

@@ -101,7 +101,7 @@ class DaskExecutor:
         if self._client is not None:
             task = _Announced(task, self._topic)
         name = function.__name__.strip("_").replace("_", "-")
-        return call_of(f"{_KEY}-{name}-{self._run}-{next(self._numbers)}", task, args)
+        return call_of(f"{_KEY}-{name}-{self._run}-{next(self._numbers):06}", task, args)
 
     def share(self, value: Any) -> Any:
         """Return a value as one key of the graph."""
