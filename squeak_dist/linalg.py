@@ -22,6 +22,7 @@ from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.errors import NumericalError
 
 _PANEL = 128
+_CORNER = 64  # rows of a triangular matrix that are solved with by its inverse
 _POWER_STEPS = 10
 _INVERTED_AT_ONCE = 128  # rows of a triangular matrix
 
@@ -190,7 +191,7 @@ def _inverted(W: Float64Array) -> Float64Array:
     The inverse of ((A, 0), (B, C)) is ((A⁻¹, 0), (−C⁻¹ B A⁻¹, C⁻¹)). OpenBLAS's dtrtri takes 1.3
     times as long as this from m = 1,000 on, and 1.9 times at 500.
     """
-    m, stride = len(W), max(W.strides[0] // W.itemsize, 1)
+    m, stride = len(W), _stride(W)
     if m <= _INVERTED_AT_ONCE:
         # The lower triangle in C order is the upper one in LAPACK's.
         if lapack("dtrtri", "U", "N", m, W, stride):
@@ -223,8 +224,19 @@ def inverse_and_log_determinant(A: Float64Array) -> tuple[Float64Array, float]:
     """
     factor = cholesky(A, overwrite=True)
     log_determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
-    lapack("dlauum", "U", len(factor), _inverted(factor), max(len(factor), 1))
-    return symmetrize(factor), log_determinant
+    return triangular_gram(_inverted(factor)), log_determinant
+
+
+def triangular_gram(L: Float64Array) -> Float64Array:
+    """Return Lᵀ L of a lower triangular matrix in C order, which is overwritten.
+
+    Parameters
+    ----------
+    L : ndarray of float64, shape (m, m)
+        LAPACK's dlauum: m³/6 multiply-adds, a third of those of a product with itself.
+    """
+    lapack("dlauum", "U", len(L), L, max(len(L), 1))
+    return symmetrize(L)
 
 
 def inverse_diagonal(L: Float64Array) -> Float64Array:
@@ -236,19 +248,36 @@ def inverse_diagonal(L: Float64Array) -> Float64Array:
 
 
 @dataclass(frozen=True, eq=False)
+class _Corner:
+    """A diagonal block of at most 64 rows: transposed, its inverse."""
+
+    columns: slice
+    inverse: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Halves:
+    """A diagonal block ((A, 0), (B, C)): A, then B, transposed, times its solutions, then C."""
+
+    first: _Corner | _Halves
+    left: FloatArray
+    second: _Corner | _Halves
+    columns: slice
+
+
+@dataclass(frozen=True, eq=False)
 class ForwardSubstitution:
     """Solves with a lower triangular matrix, prepared once for many right-hand sides.
 
     Parameters
     ----------
-    panels : tuple of (int, int, ndarray, ndarray)
-        Start and stop of a panel, the panel left of the diagonal and the
-        inverse of the diagonal block, both transposed.
+    block : _Corner or _Halves, optional
+        The matrix, cut in halves down to small corners; None of 0 rows.
     flush : float
         Where positive, solutions are rounded as :func:`flush_tiny` does.
     """
 
-    panels: tuple[tuple[int, int, FloatArray, FloatArray], ...]
+    block: _Corner | _Halves | None
     flush: float
 
     def solve_rows(self, rows: FloatArray) -> FloatArray:
@@ -257,21 +286,30 @@ class ForwardSubstitution:
         Parameters
         ----------
         rows : ndarray of shape (n, m)
-            One right-hand side per row.
+            One right-hand side per row, each in one piece of memory.
 
         Notes
         -----
-        Cost: n m² multiply-adds, as matrix products. Memory: one panel.
+        Cost: n m² multiply-adds, as matrix products: of large ones BLAS arranges the rows once,
+        of narrow panels once for each. Memory: one corner.
         """
-        with scratch((len(rows), min(_PANEL, rows.shape[1])), rows.dtype) as panel:
-            for start, stop, left, corner in self.panels:
-                strip, reduced = rows[:, start:stop], panel[:, : stop - start]
-                np.matmul(rows[:, :start], left, out=reduced)
-                np.subtract(strip, reduced, out=reduced)
-                np.matmul(reduced, corner, out=strip)
-                if self.flush:
-                    flush_tiny(strip, self.flush)
+        if len(rows) and self.block is not None:
+            with scratch((len(rows), min(_CORNER, rows.shape[1])), rows.dtype) as strip:
+                self._solve(self.block, rows, strip)
         return rows
+
+    def _solve(self, block: _Corner | _Halves, rows: FloatArray, strip: FloatArray) -> None:
+        own = rows[:, block.columns]
+        if isinstance(block, _Corner):
+            copy = strip[:, : own.shape[1]]
+            np.copyto(copy, own)
+            np.matmul(copy, block.inverse, out=own)
+            if self.flush:
+                flush_tiny(own, self.flush)
+            return
+        self._solve(block.first, rows, strip)
+        subtract_product(rows[:, block.first.columns], block.left, rows[:, block.second.columns])
+        self._solve(block.second, rows, strip)
 
 
 def forward_substitution(
@@ -294,16 +332,40 @@ def forward_substitution(
     Diagonal blocks are inverted in float64: they are small and far better
     conditioned than L itself.
     """
-    panels = []
-    largest = float(np.diagonal(L).max(initial=0.0))
-    for start in range(0, len(L), _PANEL):
-        stop = min(start + _PANEL, len(L))
-        left = np.array(L[start:stop, :start].T, dtype=dtype, order="C")
+    rounding = flush * float(np.diagonal(L).max(initial=0.0))
+
+    def block(start: int, stop: int) -> _Corner | _Halves:
+        columns, size = slice(start, stop), stop - start
+        if size <= _CORNER:
+            corner = triangular_inverse(L[columns, columns]).T
+            return _Corner(columns, np.ascontiguousarray(corner, dtype=dtype))
+        middle = start + max(size // (2 * _CORNER), 1) * _CORNER
+        left = np.array(L[middle:stop, start:middle].T, dtype=dtype, order="C")
         if flush:
-            flush_tiny(left, flush * largest)
-        corner = triangular_inverse(L[start:stop, start:stop]).T
-        panels.append((start, stop, left, np.ascontiguousarray(corner, dtype=dtype)))
-    return ForwardSubstitution(tuple(panels), flush)
+            flush_tiny(left, rounding)
+        return _Halves(block(start, middle), left, block(middle, stop), columns)
+
+    return ForwardSubstitution(block(0, len(L)) if len(L) else None, flush)
+
+
+def subtract_product(A: FloatArray, B: FloatArray, out: FloatArray) -> None:
+    """Subtract A B from ``out``, in place: BLAS's gemm, which NumPy would give a new array.
+
+    Parameters
+    ----------
+    A, B, out : ndarray of one dtype, shapes (n, k), (k, m) and (n, m)
+        Columns in one piece of memory each row; ``out`` overlaps none of them.
+    """
+    gemm = "sgemm" if out.dtype == np.float32 else "dgemm"
+    one = np.ones(1, out.dtype)
+    (n, k), m = A.shape, B.shape[1]
+    # In Fortran's order all are transposed: outᵀ − Bᵀ Aᵀ.
+    blas(gemm, "N", "N", m, n, k, -one, B, _stride(B), A, _stride(A), one, out, _stride(out))
+
+
+def _stride(A: FloatArray) -> int:
+    """Return the numbers from one row to the next: of a single row, what BLAS takes for them."""
+    return max(A.strides[0] // A.itemsize, A.shape[1], 1)
 
 
 def solve_lower(L: Float64Array, b: Float64Array) -> Float64Array:

@@ -1,4 +1,4 @@
-"""Ridge regression for every penalty μ from one eigendecomposition.
+"""Ridge regression for every penalty μ from one tridiagonal form.
 
 The normal equations of n rows are all that is needed: errors on the rows
 fitted, degrees of freedom and generalized cross-validation follow for any μ in
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from squeak_dist._typing import Float64Array
-from squeak_dist.eigen import Eigenvectors, eigen
 from squeak_dist.errors import NumericalError
 from squeak_dist.linalg import symmetrize
+from squeak_dist.tridiagonal import Rotation, Tridiagonal, tridiagonal_form
 
 _MU_FLOOR = 1e-9  # of the largest eigenvalue: below it the sums hold only rounding
 _GRID = 28  # three a decade: a minimum of GCV is wider
@@ -35,7 +35,7 @@ class Border:
     Parameters
     ----------
     cross : ndarray of float64, shape (m, d)
-        Vᵀ Σ v z xᵀ, in the eigenvectors' coordinates.
+        Qᵀ Σ v z xᵀ.
     gram : ndarray of float64, shape (d, d)
         Σ v x xᵀ, and the ridge on its diagonal.
     ridge : ndarray of float64, shape (d,)
@@ -67,10 +67,10 @@ class RidgePath:
 
     Parameters
     ----------
-    values : ndarray of float64, shape (m,)
-        Eigenvalues λ ≥ 0 of the Gram Σ v z zᵀ = V diag(λ) Vᵀ, ascending.
+    form : Tridiagonal
+        T of the Gram Σ v z zᵀ = Q T Qᵀ.
     moment : ndarray of float64, shape (m, k)
-        Vᵀ Σ v z yᵀ.
+        Qᵀ Σ v z yᵀ.
     target_square : ndarray of float64, shape (k,)
         Σ v y².
     rows : int
@@ -79,7 +79,7 @@ class RidgePath:
         Linear columns that share the penalty.
     """
 
-    values: Float64Array
+    form: Tridiagonal
     moment: Float64Array
     target_square: Float64Array
     rows: int
@@ -108,7 +108,7 @@ class RidgePath:
         curve is flat for decades, and rounding would choose among them; a variance r(x)/μ
         would be as arbitrary.
         """
-        largest = float(self.values[-1]) or 1.0
+        largest = float(self.form.values[-1]) or 1.0
         grid = np.log(largest) + np.linspace(np.log(_MU_FLOOR), 0, _GRID)
         return float(np.exp(_minimum(lambda log_mus: self._scores(np.exp(log_mus)), grid)))
 
@@ -163,12 +163,12 @@ class RidgePath:
         )
 
     def solution(self, mu: float) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of the features, Vᵀθ of shape (m, k), and of linear columns.
+        """Return the coefficients of the features, Qᵀθ of shape (m, k), and of linear columns.
 
         Raises
         ------
         LinAlgError
-            If rounding outweighs μ beside linear columns.
+            If rounding outweighs μ.
         """
         solved = self._solved(np.array([mu]))
         if np.isnan(solved.freedom[0]):
@@ -204,14 +204,15 @@ class RidgePath:
 
     def _solved(self, mus: Float64Array) -> _Solved:
         """Solve for each μ, by block elimination where there are linear columns."""
-        shrunk = 1 / (self.values + mus[:, None])
-        freedom = shrunk @ self.values
-        theta = shrunk[:, :, None] * self.moment
-        if self.border is None:
-            empty = np.zeros((len(mus), 0, self.moment.shape[1]))
+        values, border, k = self.form.values, self.border, self.moment.shape[1]
+        beside = [] if border is None else [border.cross]
+        both, definite = self.form.solved(mus, np.concatenate([self.moment, *beside], axis=1))
+        freedom = np.where(definite, (1 / (values + mus[:, None])) @ values, np.nan)
+        theta, weighted = both[:, :, :k], both[:, :, k:]
+        if border is None:
+            empty = np.zeros((len(mus), 0, k))
             return _Solved(theta, empty, freedom, np.zeros(len(mus)))
-        border, d = self.border, self.width
-        weighted = shrunk[:, :, None] * border.cross
+        d = self.width
         schur = border.gram - border.cross.T @ weighted + mus[:, None, None] * np.eye(d)
         factors = _factors(schur)
         half = np.linalg.inv(factors)  # S⁻¹ = halfᵀ half
@@ -236,7 +237,7 @@ class _Solved:
     Parameters
     ----------
     theta : ndarray of float64, shape (g, m, k)
-        Vᵀθ.
+        Qᵀθ.
     slopes : ndarray of float64, shape (g, d, k)
         Of the linear columns.
     freedom : ndarray of float64, shape (g,)
@@ -339,8 +340,8 @@ def _minimum(scores_of: Callable[[Float64Array], Float64Array], grid: Float64Arr
 
 def ridge_path(
     gram: Float64Array, moment: Float64Array, target_square: Float64Array, rows: int
-) -> tuple[RidgePath, Eigenvectors]:
-    """Decompose normal equations.
+) -> tuple[RidgePath, Rotation]:
+    """Reduce normal equations to the form that all penalties are solved in.
 
     Parameters
     ----------
@@ -356,8 +357,8 @@ def ridge_path(
     Returns
     -------
     path : RidgePath
-    vectors : Eigenvectors
-        V. Cost: 4 m³/3 flops, half of them on vectors, and O(m²).
+    rotation : Rotation
+        Q. Cost: 4 m³/3 flops, half of them on vectors, and O(m²).
 
     Raises
     ------
@@ -369,6 +370,5 @@ def ridge_path(
             "the normal equations are not finite: kernel values, targets or sample weights "
             'overflow; scale them, or use dtype="float64"'
         )
-    values, vectors = eigen(symmetrize(gram))
-    path = RidgePath(np.maximum(values, 0), vectors.coordinates(moment), target_square, rows)
-    return path, vectors
+    form, rotation = tridiagonal_form(symmetrize(gram))
+    return RidgePath(form, rotation.coordinates(moment), target_square, rows), rotation

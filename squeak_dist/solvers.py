@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from squeak_dist._scratch import scratch
 from squeak_dist._typing import Float64Array, FloatArray
-from squeak_dist.eigen import Eigenvectors
 from squeak_dist.linalg import (
     add_gram,
     cholesky_jittered,
@@ -20,6 +19,7 @@ from squeak_dist.linalg import (
 )
 from squeak_dist.nystrom import NystromMap, linear_columns, row_slices
 from squeak_dist.ridge_path import Border, RidgePath, ridge_path
+from squeak_dist.tridiagonal import Rotation
 
 _LINEAR_BLOCK_ROWS = 8192
 _Sums = tuple[Float64Array, Float64Array]  # Gram and moment
@@ -96,16 +96,16 @@ class JointEquations:
 
     def path(self) -> RidgePath:
         """Return the ridge path of [z, x]; cost as :func:`ridge_path`."""
-        return self.path_and_vectors()[0]
+        return self.path_and_rotation()[0]
 
-    def path_and_vectors(self) -> tuple[RidgePath, Eigenvectors]:
-        """Return :meth:`path` and the eigenvectors V of Σ v z zᵀ."""
+    def path_and_rotation(self) -> tuple[RidgePath, Rotation]:
+        """Return :meth:`path` and the rotation Q that its coefficients of z are in."""
         kernel = self.kernel
-        path, vectors = ridge_path(kernel.gram, kernel.moment, kernel.target_square, kernel.rows)
+        path, rotation = ridge_path(kernel.gram, kernel.moment, kernel.target_square, kernel.rows)
         ridge = collinearity_ridge(self.linear)
         gram = symmetrize(self.linear.gram) + np.diag(ridge)
-        border = Border(vectors.coordinates(self.cross), gram, ridge, self.linear.moment)
-        return replace(path, border=border), vectors
+        border = Border(rotation.coordinates(self.cross), gram, ridge, self.linear.moment)
+        return replace(path, border=border), rotation
 
 
 def normal_equations(

@@ -359,7 +359,7 @@ def test_of_a_flat_curve_the_largest_penalty_is_taken():
     least = min(path.gcv(chosen * factor) for factor in np.geomspace(1e-6, 1, 25))
     assert path.gcv(chosen) == pytest.approx(least * (1 + 1e-4), rel=1e-5)
     assert path.gcv(1e-3 * chosen) == pytest.approx(path.gcv(chosen), rel=2e-4)
-    assert chosen > 1e-5 * path.values[-1]
+    assert chosen > 1e-5 * path.form.values[-1]
 
 
 def test_gcv_of_pure_noise_is_large_and_of_no_noise_is_small():

@@ -619,11 +619,11 @@ def _wider(a: Float64Array, b: Float64Array) -> Float64Array:
 
 def _sample_solution(sums: CGSums, rate: float, penalty: Penalty) -> SampleSolution:
     with single_blas_thread():
-        path, vectors = sums.balanced.path_and_vectors()
+        path, rotation = sums.balanced.path_and_rotation()
         scaled_mu, path = _penalty(path, rate, penalty)
         theta, slopes = path.solution(scaled_mu)
         return SampleSolution(
-            theta=np.concatenate([vectors.combined(theta), slopes]),
+            theta=np.concatenate([rotation.combined(theta), slopes]),
             mu=rate * scaled_mu,
             ridge=rate * path.ridge,
             tolerance=_tolerance(_unexplained(path.train_square(scaled_mu), path.target_square)),

@@ -235,12 +235,12 @@ def _left_out(folds: Sequence[NormalEquations], left: int, mus: Float64Array) ->
             f"fold {left} of {len(folds)} has no rows of positive weight; use fewer folds, "
             f'by="row", or more partitions'
         )
-    path, vectors = ridge_path(gram, moment, square, sum(fold.rows for fold in others))
-    half = vectors.coordinates(symmetrize(test.gram))  # Vᵀ G, and Vᵀ (Vᵀ G)ᵀ = Vᵀ G V
-    tested, crossed = vectors.coordinates(half.T), vectors.coordinates(test.moment)
+    path, rotation = ridge_path(gram, moment, square, sum(fold.rows for fold in others))
+    half = rotation.coordinates(symmetrize(test.gram))  # Qᵀ G, and Qᵀ (Qᵀ G)ᵀ = Qᵀ G Q
+    tested, crossed = rotation.coordinates(half.T), rotation.coordinates(test.moment)
     errors = []
     for mu in mus:
-        theta = path.moment / (path.values + mu)[:, None]
+        theta, _ = path.solution(mu)
         explained = np.einsum("ij,ij->j", theta, 2 * crossed - tested @ theta)
         errors.append(np.maximum(test.target_square - explained, 0) / test.rows)
     return np.array(errors)

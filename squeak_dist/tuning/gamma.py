@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.kernels import Kernel, kernel_block
 from squeak_dist.ridge_path import RidgePath
+from squeak_dist.tridiagonal import diagonal_form
 
 _BUDGET_SHARE = 0.95  # of max_dictionary: the estimate is for the mean size
 _LEAST_ROWS = 20  # that an automatic γ keeps, however much noise μ stands for
@@ -135,7 +136,7 @@ class SampleSpectrum:
         roots = np.sqrt(self.values)
         moment = roots[:, None] * (self.vectors.T @ centred)
         square = np.einsum("ij,ij->j", centred, centred)
-        return RidgePath(self.values, moment, square, len(centred))
+        return RidgePath(diagonal_form(self.values), moment, square, len(centred))
 
 
 def sample_spectrum(
