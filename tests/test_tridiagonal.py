@@ -43,7 +43,8 @@ def check(A):
     expected = np.linalg.eigvalsh(A)
     scale = np.abs(expected).max() or 1.0
     np.testing.assert_allclose(form.values / scale, expected / scale, atol=1e-13)
-    assert (form.values >= 0).all() and (np.diff(form.values) >= 0).all()
+    assert (form.values >= 0).all()
+    assert (np.diff(form.values) >= 0).all()
     Q = rotation.combined(np.eye(len(A)))
     np.testing.assert_allclose(Q.T @ Q, np.eye(len(A)), atol=1e-12)
     T = np.diag(form.diagonal) + np.diag(form.beside, 1) + np.diag(form.beside, -1)

@@ -131,7 +131,7 @@ def projected_bytes(layout: Layout, parameters: FitParameters, n_outputs: int) -
     largest = max(layout.partition_rows)
     one = largest * (4 * 8 * d + 8 * n_outputs + 16)
     partition = one + min(max(one, AHEAD_BYTES), AHEAD * one)
-    partition += _rows_of_a_step(layout) * encoded_row_bytes(layout)
+    partition += _rows_of_a_step(layout) * encoded_row_bytes(layout.encoding)
     explanation = (
         f"dictionaries of up to {m:,} rows merged {parameters.fan_in} at a time, partitions of up "
         f"to {largest:,} rows × {d} encoded columns{_giant(layout.partition_rows)}"

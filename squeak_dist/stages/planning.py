@@ -26,8 +26,9 @@ from squeak_dist.table import Table
 from squeak_dist.tuning import Choice
 
 SAMPLE_ROWS = 4096  # rows that the profile keeps
-# Partitions share the task of a chain step until it has so many rows, or bytes of them.
-_STEP_ROWS, _STEP_BYTES = 262_144, 32 << 20
+# Partitions share the task of a chain step until it has so many rows, bytes of them, or kernel
+# entries: tasks of a tenth of a second or more, and few that the others wait for.
+_STEP_ROWS, _STEP_BYTES, _STEP_ENTRIES = 262_144, 32 << 20, 1 << 27
 _PROFILE_FAN_IN = 8
 _FEW = 16  # sums of vectors that a task adds
 _PROFILE_ROUNDS = 4  # tasks per thread from which a task profiles a whole group: the same bits
@@ -47,6 +48,8 @@ class Layout:
         Taken off the targets, and what they are divided by: their standard deviation.
     partition_rows, partition_kept : tuple of int
         Rows of each partition, and those left by the missing policy.
+    step_rows : int
+        Rows from which on a step of a chain, which is one task, takes no further partition.
     """
 
     encoding: FeatureEncoding
@@ -55,6 +58,7 @@ class Layout:
     target_scale: Float64Array
     partition_rows: tuple[int, ...]
     partition_kept: tuple[int, ...]
+    step_rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +67,7 @@ class Plan(Layout):
 
     Parameters
     ----------
-    encoding, tree, target_mean, target_scale, partition_rows, partition_kept
+    encoding, tree, target_mean, target_scale, partition_rows, partition_kept, step_rows
         As in :class:`Layout`.
     kernel : Kernel
         With its length scale.
@@ -218,7 +222,13 @@ def make_layout(profile: Profile, n_partitions: int, parameters: FitParameters) 
         target_scale=_target_scale(profile),
         partition_rows=tuple(profile.partition_rows[i] for i in range(n_partitions)),
         partition_kept=kept,
+        step_rows=_step_rows(encoding, parameters.max_dictionary),
     )
+
+
+def _step_rows(encoding: FeatureEncoding, max_dictionary: int | None) -> int:
+    entries = _STEP_ENTRIES // max_dictionary if max_dictionary else _STEP_ROWS
+    return max(min(_STEP_ROWS, _STEP_BYTES // encoded_row_bytes(encoding), entries), 1)
 
 
 def make_plan(
@@ -337,12 +347,12 @@ def encode_stage(executor: Executor, tables: Sequence[Any], layout: Layout) -> E
 
 def encoded_bytes(layout: Layout) -> int:
     """Return the bytes of all encoded partitions."""
-    return sum(layout.partition_kept) * encoded_row_bytes(layout)
+    return sum(layout.partition_kept) * encoded_row_bytes(layout.encoding)
 
 
-def encoded_row_bytes(layout: Layout) -> int:
+def encoded_row_bytes(encoding: FeatureEncoding) -> int:
     """Return the bytes of an encoded row, with target, weight and row number."""
-    return layout.encoding.n_features * np.dtype(layout.encoding.dtype).itemsize + 24
+    return encoding.n_features * np.dtype(encoding.dtype).itemsize + 24
 
 
 def _encode_task(
@@ -445,6 +455,5 @@ def chain_steps(chain: tuple[int, ...], layout: Layout) -> list[tuple[int, ...]]
     layout : Layout
         With their rows.
     """
-    rows = min(_STEP_ROWS, _STEP_BYTES // encoded_row_bytes(layout))
-    groups = group_rows([layout.partition_kept[i] for i in chain], rows)
+    groups = group_rows([layout.partition_kept[i] for i in chain], layout.step_rows)
     return [tuple(chain[position] for position in group) for group in groups]

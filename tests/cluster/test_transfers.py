@@ -174,7 +174,7 @@ class Counting(PlainExecutor):
 
 @pytest.mark.parametrize(("slots", "per_partition"), [(1, 0.15), (10**6, 1.15)])
 def test_tasks_per_partition(slots, per_partition):
-    """One task profiles a partition, or eight; all further tasks are of 262,144 rows or chains."""
+    """One task profiles a partition, or eight; all further tasks are of many rows or chains."""
     partitions = 400
     source = read_source(table(partitions, rows=20, width=3), target="y")
     tables = dask.compute(*source.tables, scheduler="sync")
