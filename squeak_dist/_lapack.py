@@ -46,17 +46,16 @@ def lapack(name: str, *args: _Argument) -> int:
 
 
 def _call(library: ModuleType, name: str, args: tuple[_Argument, ...]) -> None:
-    kept = [_in_memory(arg) for arg in args]
-    _routine(library, name, len(kept))(*(arg.ctypes.data for arg in kept))
+    _routine(library, name, len(args))(*map(_by_address, args))
 
 
-def _in_memory(arg: _Argument) -> np.ndarray[Any, Any]:
-    """Return an array that holds an argument: Fortran takes all by address."""
+def _by_address(arg: _Argument) -> Any:
+    """Return what ctypes hands on as the address of an argument: Fortran takes all so."""
     if isinstance(arg, np.ndarray):
-        return arg
-    if isinstance(arg, str):
-        return np.frombuffer(arg.encode(), np.uint8)
-    return np.array(arg, np.intc if isinstance(arg, int) else np.float64)
+        return arg.__array_interface__["data"][0]
+    if isinstance(arg, int):
+        return ctypes.byref(ctypes.c_int(arg))
+    return arg.encode() if isinstance(arg, str) else ctypes.byref(ctypes.c_double(arg))
 
 
 @cache

@@ -297,7 +297,10 @@ def _stacks(mus: Float64Array, numbers: int) -> Iterator[Float64Array]:
 
 def _factors(matrices: Float64Array) -> Float64Array:
     """Return the Cholesky factor of each; a multiple of I where there is none."""
-    factors = np.empty_like(matrices)
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:  # of one of them at least
+        factors = np.empty_like(matrices)
     for factor, matrix in zip(factors, matrices, strict=True):
         try:
             factor[...] = np.linalg.cholesky(matrix)

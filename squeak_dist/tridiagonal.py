@@ -47,21 +47,27 @@ class Tridiagonal:
         Returns
         -------
         solutions : ndarray of float64, shape (g, m, k)
-            LAPACK's dptsv: 6 m k flops for each μ. Zeros where there is none.
+            6 m k flops for each μ. Zeros where there is none.
         definite : ndarray of bool, shape (g,)
             Whether T + μI is positive definite: where it is not, rounding outweighs μ.
+
+        Notes
+        -----
+        One call of LAPACK's dptsv for all μ: its matrix has each T + μI as a block.
         """
-        m, k = B.shape
-        columns = np.empty((len(mus), k, m))
-        columns[...] = B.T
-        definite = np.ones(len(mus), bool)
-        for place, mu in enumerate(mus):
-            failed = m and lapack(
-                "dptsv", m, k, self.diagonal + mu, self.beside.copy(), columns[place], m
-            )
-            if failed:
-                columns[place], definite[place] = 0, False
-        return np.swapaxes(columns, 1, 2), definite
+        (m, k), g = B.shape, len(mus)
+        if not (m and k and g):
+            return np.zeros((g, m, k)), np.ones(g, bool)
+        columns = np.empty((k, g, m))
+        columns[...] = B.T[:, None, :]
+        beside = np.zeros((g, m))
+        beside[:, :-1] = self.beside
+        if not lapack("dptsv", g * m, k, self.diagonal + mus[:, None], beside, columns, g * m):
+            return np.moveaxis(columns, 0, 2), np.ones(g, bool)
+        if g == 1:
+            return np.zeros((1, m, k)), np.zeros(1, bool)
+        alone = [self.solved(mus[place : place + 1], B) for place in range(g)]
+        return np.concatenate([one for one, _ in alone]), np.concatenate([is_ for _, is_ in alone])
 
 
 def diagonal_form(values: Float64Array) -> Tridiagonal:

@@ -19,7 +19,7 @@ from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.calibration import fit_link, left_out_scores
 from squeak_dist.errors import NumericalError
 from squeak_dist.kernels import Kernel
-from squeak_dist.linalg import solve_lower, solve_lower_transposed
+from squeak_dist.linalg import forward_substitution, solve_lower, solve_lower_transposed
 from squeak_dist.nystrom import distinct_rows, linear_columns, projected_map
 from squeak_dist.ridge_path import choose_penalty
 from squeak_dist.solvers import joint_equations, ridge_factor
@@ -150,8 +150,10 @@ def leave_one_out(
     beside = linear_columns(X, np.float64, path.width)
     features = np.concatenate([nystrom.transform(X).astype(np.float64), beside], axis=1)
     theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))
-    leverage = np.square(solve_lower(factor, features.T)).sum(axis=0)
-    left_out = left_out_scores(features @ theta, targets, v * leverage)
+    fitted = features @ theta
+    whitened = forward_substitution(factor, features.dtype).solve_rows(features)
+    leverage = np.einsum("ij,ij->i", whitened, whitened)
+    left_out = left_out_scores(fitted, targets, v * leverage)
     if not np.isfinite(left_out).all():
         return None
     spread = np.sqrt(np.average(targets**2, axis=0, weights=v))
