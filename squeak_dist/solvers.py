@@ -267,6 +267,29 @@ def joint_equations(
     return _joint(gram, moment, linear, targets, X, weights, start)
 
 
+def joint_equations_of_features(
+    features: Float64Array,
+    X: FloatArray,
+    targets: Float64Array,
+    row_weights: Float64Array | None = None,
+) -> JointEquations:
+    """Return the normal equations of [z(x), x] of a few rows whose features are at hand.
+
+    Parameters
+    ----------
+    features : ndarray of float64, shape (n, m + d + 1)
+        z(x), x and 1. Cost: n (m + d)² / 2 multiply-adds.
+    X, targets, row_weights
+        As in :func:`joint_equations`.
+    """
+    m = features.shape[1] - X.shape[1] - 1
+    weighted = features if row_weights is None else features * row_weights[:, None]
+    gram, moment = features.T @ weighted, weighted.T @ targets
+    linear = _counted(gram[m:, m:], moment[m:], targets, row_weights, None)
+    kernel = replace(linear, gram=gram[:m, :m], moment=moment[:m])
+    return JointEquations(kernel, linear, gram[:m, m:], *column_range(X))
+
+
 def _joint(
     gram: Float64Array,
     moment: Float64Array,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,11 @@ class TuningSample:
         size = int(np.clip(self.rows // 2, *_LEADING_ROWS))
         weights = None if self.weights is None else self.weights[:size]
         return TuningSample(self.X[:size], self.targets[:size], weights, self.rows)
+
+    @cached_property
+    def median_distance(self) -> float:
+        """Median distance of its leading rows."""
+        return median_length_scale(self.leading().X)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +218,8 @@ def _find_task(sample: TuningSample, search: Search) -> Candidate:
         if search.length_scale == "given":
             return Candidate("given", search.family)
         if search.length_scale == "median":
-            scale = median_length_scale(sample.leading().X)
-            return Candidate("median", replace(search.family, length_scale=scale))
+            scaled = replace(search.family, length_scale=sample.median_distance)
+            return Candidate("median", scaled)
         rows, _ = _tuning_rows(sample)
         found = likely_kernel(search.family, rows, separate=search.length_scale == "ARD")
     return _likely(search.length_scale, found)

@@ -22,7 +22,7 @@ from squeak_dist.kernels import Kernel
 from squeak_dist.linalg import forward_substitution, solve_lower, solve_lower_transposed
 from squeak_dist.nystrom import distinct_rows, linear_columns, projected_map
 from squeak_dist.ridge_path import choose_penalty
-from squeak_dist.solvers import joint_equations, ridge_factor
+from squeak_dist.solvers import joint_equations_of_features, ridge_factor
 from squeak_dist.tuning.length_scales import LikelyKernel
 from squeak_dist.tuning.marginal_likelihood import TuningRows
 
@@ -141,14 +141,16 @@ def leave_one_out(
     targets = rows.targets - np.average(rows.targets, axis=0, weights=v)
     try:
         nystrom = projected_map(kernel, X[:centres][distinct_rows(X[:centres])])
-        joint = joint_equations(nystrom, X, targets, rows.weights)
+        m, linear = len(nystrom), linear_columns(X, np.float64)
+        features = np.concatenate([nystrom.transform(X), linear], axis=1, dtype=np.float64)
+        joint = joint_equations_of_features(features, X, targets, rows.weights)
         mu, path = choose_penalty(joint.path(), None, linear_part)
         equations = joint.assembled(path.ridge)
         factor = ridge_factor(equations, mu)
     except (NumericalError, np.linalg.LinAlgError):
         return None
-    beside = linear_columns(X, np.float64, path.width)
-    features = np.concatenate([nystrom.transform(X).astype(np.float64), beside], axis=1)
+    if path.width < linear.shape[1]:
+        features = np.hstack([features[:, :m], linear[:, linear.shape[1] - path.width :]])
     theta = solve_lower_transposed(factor, solve_lower(factor, equations.moment))
     fitted = features @ theta
     whitened = forward_substitution(factor, features.dtype).solve_rows(features)
