@@ -298,7 +298,7 @@ def _stacks(mus: Float64Array, numbers: int) -> Iterator[Float64Array]:
 def _factors(matrices: Float64Array) -> Float64Array:
     """Return the Cholesky factor of each; a multiple of I where there is none."""
     try:
-        return np.linalg.cholesky(matrices)
+        return np.asarray(np.linalg.cholesky(matrices), np.float64)
     except np.linalg.LinAlgError:  # of one of them at least
         factors = np.empty_like(matrices)
     for factor, matrix in zip(factors, matrices, strict=True):
