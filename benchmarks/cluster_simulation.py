@@ -41,7 +41,8 @@ from squeak_dist.distributed.sizes import EVERYWHERE, true_size
 from squeak_dist.linalg import single_blas_thread
 from squeak_dist.stages import FitParameters, fit_tables, planning
 
-COLUMNS, STEP = 18, 65_536
+COLUMNS, STEP = 18, 65_536  # rows of a partition
+PER_STEP = 2  # partitions that share a task, at 1,000 centres
 SMALLER = 1000  # rows of the usual steps and chains to those of the graph
 MEASURED_ROWS = 8 * STEP
 # Tasks whose seconds grow with their rows.
@@ -179,7 +180,7 @@ def recorded(collection: Any, m: int, solver: str, slots: int) -> Graph:
 def small_steps() -> Iterator[None]:
     """Steps and chains of 1/1,000 of the rows: the same graph from 1/1,000 of the data."""
     before = planning._STEP_ROWS, merge_tree.plan_merge_tree.__kwdefaults__.copy()
-    planning._STEP_ROWS = STEP // SMALLER
+    planning._STEP_ROWS = PER_STEP * (STEP // SMALLER)
     kept = merge_tree.plan_merge_tree.__kwdefaults__
     kept["rows_per_chain"] = merge_tree.ROWS_PER_CHAIN // SMALLER
     try:

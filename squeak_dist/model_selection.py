@@ -71,7 +71,7 @@ def mu_path(
 
     Notes
     -----
-    Cost: a direct fit, and folds + 1 eigendecompositions of m × m. The dictionary
+    Cost: a direct fit, and folds + 1 tridiagonal forms of m × m. The dictionary
     is chosen once on all rows, from the features alone, as are their centre and
     scale.
 

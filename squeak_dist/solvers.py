@@ -373,7 +373,7 @@ def mu_by_gcv(equations: NormalEquations) -> float:
     Parameters
     ----------
     equations : NormalEquations
-        Sums over all rows. One eigendecomposition and no pass over them.
+        Sums over all rows. One tridiagonal form and no pass over them.
 
     Raises
     ------

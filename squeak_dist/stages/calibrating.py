@@ -87,7 +87,7 @@ def measure_rates(
     Notes
     -----
     A few seconds of processor time: n m² multiply-adds for some thousand rows, and three
-    eigendecompositions.
+    tridiagonal forms.
     """
     largest = min(size, len(sample.X) // 2)
     with single_blas_thread():

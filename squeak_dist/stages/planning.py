@@ -28,7 +28,7 @@ from squeak_dist.tuning import Choice
 SAMPLE_ROWS = 4096  # rows that the profile keeps
 # Partitions share the task of a chain step until it has so many rows, bytes of them, or kernel
 # entries: tasks of a tenth of a second or more, and few that the others wait for.
-_STEP_ROWS, _STEP_BYTES, _STEP_ENTRIES = 262_144, 32 << 20, 1 << 27
+_STEP_ROWS, _STEP_BYTES, _STEP_ENTRIES = 262_144, 32 << 20, 1000 << 17
 _PROFILE_FAN_IN = 8
 _FEW = 16  # sums of vectors that a task adds
 _PROFILE_ROUNDS = 4  # tasks per thread from which a task profiles a whole group: the same bits

@@ -178,7 +178,7 @@ def penalty_curve(sums: FoldSums, mus: Float64Array | None, linear_part: bool | 
 
     Notes
     -----
-    Cost: folds + 1 eigendecompositions, and 6 m³ for each fold, for any number of penalties.
+    Cost: folds + 1 tridiagonal forms, and 6 m³ for each fold, for any number of penalties.
     """
     total = add_joint_equations(*sums.folds)
     best, path = choose_penalty(total.path(), None, linear_part)
@@ -200,7 +200,7 @@ def size_curve(sums: FoldSums, sizes: Sequence[int]) -> Curve:
 
     Notes
     -----
-    Cost: folds + 1 eigendecompositions of each size.
+    Cost: folds + 1 tridiagonal forms of each size.
     """
     total = add_joint_equations(*sums.folds).kernel
     points = []

@@ -207,7 +207,7 @@ def solution_of(
 
     Notes
     -----
-    Cost: one :func:`~squeak_dist.eigen.eigen`, and one factorization, m³/3.
+    Cost: one :func:`~squeak_dist.tridiagonal.tridiagonal_form`, and one factorization, m³/3.
     """
     m = len(nystrom)
     with single_blas_thread():
