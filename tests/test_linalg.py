@@ -20,7 +20,9 @@ from squeak_dist.linalg import (
     inverse_diagonal,
     solve_lower,
     solve_lower_transposed,
+    subtract_product,
     symmetrize,
+    triangular_gram,
     triangular_inverse,
 )
 
@@ -135,6 +137,43 @@ def test_add_gram_adds_to_what_is_there(m, dtype, tolerance):
     assert gram.dtype == np.float64
     assert_allclose(full, expected, rtol=0, atol=tolerance * 40)
     assert_array_equal(full, full.T)
+
+
+@pytest.mark.parametrize("m", [1, 63, 64, 65, 128, 129, 400])
+@pytest.mark.parametrize("n", [0, 1, 2, 300])
+def test_forward_substitution_in_part_of_a_larger_array(m, n):
+    L = factor(m)
+    wide = np.random.default_rng(m).normal(size=(n + 2, m + 5))
+    before = wide.copy()
+    forward_substitution(L, np.dtype(np.float64)).solve_rows(wide[1 : n + 1, 2 : m + 2])
+    expected = before.copy()
+    solved = reference.solve_triangular(L, before[1 : n + 1, 2 : m + 2].T, lower=True).T
+    expected[1 : n + 1, 2 : m + 2] = solved
+    assert_allclose(wide, expected, rtol=0, atol=1e-11 * max(np.abs(solved).max(initial=0), 1))
+
+
+def test_forward_substitution_of_no_rows():
+    rows = np.empty((4, 0))
+    assert forward_substitution(np.empty((0, 0)), np.dtype(float)).solve_rows(rows) is rows
+
+
+@each_size
+def test_triangular_gram(m):
+    L = np.tril(np.random.default_rng(m).normal(size=(m, m)))
+    found = triangular_gram(L.copy())
+    assert_allclose(found, L.T @ L, rtol=0, atol=1e-13 * m)
+    assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("n", "k", "m"), [(1, 1, 1), (5, 3, 4), (1, 70, 9), (40, 200, 130)])
+def test_a_product_is_subtracted_in_place(n, k, m, dtype):
+    rng = np.random.default_rng(n)
+    A, B, out = (rng.normal(size=shape).astype(dtype) for shape in ((n, k), (k, m), (n, m + 3)))
+    expected = out.copy()
+    expected[:, 2 : m + 2] -= A @ B
+    subtract_product(A, B, out[:, 2 : m + 2])
+    assert_allclose(out, expected, atol=(1e-12 if dtype == np.float64 else 1e-4))
 
 
 def test_forward_substitution_may_round_tiny_solutions_to_zero():

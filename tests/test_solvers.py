@@ -12,12 +12,14 @@ from squeak_dist import nystrom as nystrom_module
 from squeak_dist.dictionary import Dictionary
 from squeak_dist.kernels import RBF, Laplacian, Matern, kernel_block
 from squeak_dist.linalg import symmetrize
-from squeak_dist.nystrom import projected_map, regularized_map
+from squeak_dist.nystrom import linear_columns, projected_map, regularized_map
 from squeak_dist.ridge_path import ridge_path
 from squeak_dist.solvers import (
     NormalEquations,
     add_normal_equations,
     dual_weights,
+    joint_equations,
+    joint_equations_of_features,
     linear_equations,
     mu_by_gcv,
     normal_equations,
@@ -395,3 +397,23 @@ def test_gcv_of_a_constant_target_and_of_zero_features_is_finite(table):
     for sums in (normal_equations(nystrom, X, zero), linear_equations(X * 0, zero)):
         assert np.isfinite(mu_by_gcv(sums))
         assert_allclose(solve_direct(sums, mu_by_gcv(sums)), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equations_of_features_at_hand_are_those_of_the_rows(table, weighted):
+    X, y = table
+    v = np.random.default_rng(1).gamma(1.0, size=len(X)) if weighted else None
+    if v is not None:
+        v[::7] = 0
+    nystrom = projected_map(KERNEL, X[:40])
+    features = np.hstack([nystrom.transform(X), linear_columns(X, np.float64)])
+    found = joint_equations_of_features(features, X, y, v)
+    expected = joint_equations(nystrom, X, y, v)
+    for one, other in ((found.kernel, expected.kernel), (found.linear, expected.linear)):
+        assert_allclose(symmetrize(one.gram), symmetrize(other.gram), atol=1e-9)
+        assert_allclose(one.moment, other.moment, atol=1e-9)
+        assert_allclose(one.target_square, other.target_square)
+        assert one.rows == other.rows
+    assert_allclose(found.cross, expected.cross, atol=1e-9)
+    assert_array_equal(found.lower, expected.lower)
+    assert_array_equal(found.upper, expected.upper)
