@@ -49,23 +49,22 @@ def test_lists_of_calls_and_values():
     assert executor.gather("sum", executor.call(total, [*calls, 10], executor.share(2))) == 32
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        (operator.add, 1, 2),
-        [(print, "never"), 1],
-        "squeak-add",
-        {"a": (add, 1)},
-        (1, "x", None),
-        np.arange(3.0),
-        [],
-        (),
-    ],
-    ids=repr,
-)
-def test_values_are_no_tasks(value):
+VALUES = {
+    "a tuple that begins with a callable": (operator.add, 1, 2),
+    "one in a list": [(print, "never"), 1],
+    "a text": "squeak-add",
+    "a dict": {"a": (add, 1)},
+    "a tuple": (1, "x", None),
+    "an array": np.arange(3.0),
+    "an empty list": [],
+    "an empty tuple": (),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_are_no_tasks(name):
     """In Dask's graphs a tuple that begins with a callable is a call."""
-    executor = DaskExecutor(None)
+    value, executor = VALUES[name], DaskExecutor(None)
     for handle in (
         executor.call(same, value),
         executor.call(same, executor.share(value)),
