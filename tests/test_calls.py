@@ -124,7 +124,7 @@ def test_a_call_costs_the_client_a_few_objects():
     for _ in range(2000):
         handle = executor.call(add, handle, 1)
     assert isinstance(handle, Call)
-    assert [one.key for one in handle.below] == [f"{handle.key.rpartition('-')[0]}-1999"]
+    assert [one.key for one in handle.below] == [f"{handle.key.rpartition('-')[0]}-001999"]
     assert len(cloudpickle.dumps(graph(handle))) < 500 * 2000
     assert executor.gather("count", handle) == 2001
 
