@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import dask
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 
 import squeak_dist
+from squeak_dist import conjugate_gradients
 from squeak_dist.conjugate_gradients import (
     dictionary_row_weights,
+    embedded_factor,
     kernel_product,
     preconditioner,
     residual_moment,
     restart_cg,
     sampled_row_weights,
+    sign_embedding,
     start_cg,
     step_cg,
 )
 from squeak_dist.kernels import RBF, Matern, kernel_block
 from squeak_dist.linalg import cholesky, least_eigenvalue, solve_lower, spectral_norm
-from squeak_dist.nystrom import evaluated_in_double, projected_map, regularized_map
+from squeak_dist.nystrom import (
+    evaluated_in_double,
+    linear_columns,
+    projected_map,
+    regularized_map,
+)
 from squeak_dist.solvers import normal_equations, solve_direct
 from squeak_dist.squeak import SqueakParameters, finish, squeak
+from squeak_dist.stages import iterating
 from squeak_dist.stages.iterating import faster_by_iterations
 
 
@@ -214,3 +228,143 @@ def test_the_least_eigenvalue(m):
     A = Z.T @ Z + 1e-3 * np.eye(m)
     least = np.linalg.eigvalsh(A)[0]
     assert least * (1 - 1e-9) <= least_eigenvalue(cholesky(A)) < 1.3 * least
+
+
+# --- the sketch of all rows -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [0, 1, 4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_sketch_has_the_sums_of_all_rows_on_average(width, weighted, monkeypatch):
+    monkeypatch.setattr(conjugate_gradients, "_EMBEDDED", 16)
+    X, _, v = problem(n=50)
+    nystrom = projected_map(RBF(1.5), X[::9])
+    weights = v if weighted else None
+    sums = np.zeros((len(nystrom) + width,) * 2)
+    for seed in range(2000):
+        rng = np.random.default_rng(seed)
+        embedded = sign_embedding(nystrom, X, weights, width, 20, rng)
+        assert embedded.shape == (20, len(sums))
+        sums += embedded.T @ embedded / 2000
+    K = kernel_block(nystrom.kernel, X, nystrom.points, np.empty((50, len(nystrom))))
+    F = np.hstack([K, linear_columns(X, np.float64, width)])
+    expected = F.T @ (F if weights is None else F * v[:, None])
+    np.testing.assert_allclose(sums, expected, atol=0.06 * np.abs(expected).max())
+
+
+def test_sketches_of_parts_add_up():
+    X, _, v = problem(n=300)
+    nystrom = projected_map(RBF(1.5), X[::30])
+    start = np.random.default_rng(0).normal(size=(40, len(nystrom) + 1))
+    before = start.copy()
+    alone = sign_embedding(nystrom, X, v, 1, 40, np.random.default_rng(1))
+    after = sign_embedding(nystrom, X, v, 1, 40, np.random.default_rng(1), start)
+    np.testing.assert_array_equal(start, before)
+    np.testing.assert_allclose(after, start + alone, atol=1e-12)
+
+
+def test_a_sketch_preconditions_rows_that_no_sample_has():
+    """All leverage is in thirty rows of 6,000: a uniform sample has one or two of them."""
+    rng = np.random.default_rng(0)
+    X = 0.05 * rng.normal(size=(6000, 3))
+    X[rng.choice(6000, 30, replace=False)] = 10 * rng.normal(size=(30, 3))
+    far = np.flatnonzero(np.abs(X).max(axis=1) > 1)
+    nystrom = projected_map(RBF(1.0), np.concatenate([X[far], X[:30]]))
+    mu, m = 1e-3, len(nystrom)
+    Z = nystrom.transform(X)
+    A = Z.T @ Z + mu * np.eye(m)
+    embedded = sign_embedding(nystrom, X, None, 0, 3 * m, np.random.default_rng(1))
+    by_sketch = embedded_factor(nystrom, embedded, np.full((m, 1), mu))
+    sample = rng.choice(6000, 10 * m, replace=False)
+    by_sample = preconditioner(10 * Z[sample].T @ Z[sample], mu)
+
+    def condition(factor):
+        inverse = np.linalg.inv(factor)
+        return np.linalg.cond(inverse @ A @ inverse.T)
+
+    assert condition(by_sketch) < 30
+    assert condition(by_sample) > 10 * condition(by_sketch)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_where_the_sample_is_too_poor_a_sketch_takes_its_place(dtype, weighted, monkeypatch):
+    monkeypatch.setattr(iterating, "sample_per_centre", lambda rows, m: 0.5)
+    monkeypatch.setattr(iterating, "_MOST_ITERATIONS", 6)
+    X, Y, v = problem(n=8000, outputs=2, seed=3)
+    Y = Y + 0.3 * np.random.default_rng(5).normal(size=Y.shape)
+    options = {"max_dictionary": 200, "dtype": dtype, "mu": 0.02, "linear_part": True}
+    weights = v + 1.0 if weighted else None
+    stages = []
+    direct, cg = (
+        squeak_dist.fit(
+            X, Y, sample_weight=weights, solver=solver,
+            progress=lambda stage, *_: stages.append(stage), **options,
+        )
+        for solver in ("direct", "cg")
+    )  # fmt: skip
+    assert cg.report_["solver"] == "cg"
+    assert cg.report_["cg_preconditioner"] == "sketch"
+    assert direct.report_["cg_preconditioner"] is None
+    order = list(dict.fromkeys(stages))
+    sketch = order.index("sketch")
+    assert order.index("iteration 5") < sketch
+    assert order[sketch + 1].startswith("iteration")
+    assert len(cg.report_["cg_seconds"]) == len(cg.report_["cg_residuals"])
+    assert len(cg.report_["cg_train_rmse"]) == len(cg.report_["cg_residuals"])
+    gap = np.std(cg.predict(X) - direct.predict(X), axis=0) / Y.std(axis=0)
+    assert gap.max() < 0.02
+    np.testing.assert_allclose(cg.report_["train_rmse"], direct.report_["train_rmse"], rtol=2e-3)
+
+
+def test_where_a_sketch_is_too_poor_too_the_solve_is_direct(monkeypatch):
+    monkeypatch.setattr(iterating, "sample_per_centre", lambda rows, m: 0.5)
+    monkeypatch.setattr(iterating, "_MOST_ITERATIONS", 3)
+    monkeypatch.setattr(iterating, "_LOOSEST", 1e-12)
+    monkeypatch.setattr(iterating, "_TIGHTEST", 1e-13)
+    X, Y, _ = problem(n=8000, seed=3)
+    options = {"max_dictionary": 200, "dtype": "float64", "mu": 0.02}
+    stages = set()
+    direct, cg = (
+        squeak_dist.fit(
+            X, Y, solver=solver, progress=lambda stage, *_: stages.add(stage), **options
+        )
+        for solver in ("direct", "cg")
+    )
+    assert "sketch" in stages
+    assert cg.report_["solver"] == "direct"
+    assert cg.dual_coef_.tobytes() == direct.dual_coef_.tobytes()
+
+
+def test_a_sketch_starts_anew_where_iterations_are_nowhere():
+    X, Y, _ = problem()
+    nystrom = projected_map(RBF(1.5), X[::6])
+    equations = normal_equations(nystrom, X, Y)
+    factor = preconditioner(equations.gram, 0.1)
+    theta = solve_direct(equations, 0.1)
+    system = iterating.CGSystem(
+        theta=theta, mu=0.1, penalties=np.full((len(theta), 1), 0.1), factor=factor,
+        linear=equations, column_range=np.zeros((2, 3)), tolerance=0.01, kernel_norm=1.0,
+        norm=1.0, least=0.1, peak_bytes=0,
+    )  # fmt: skip
+    good = start_cg(0.5 * theta, factor)
+    lost = replace(good, theta=np.full_like(theta, np.nan))
+    for state, expected in ((good, 0.5 * theta), (lost, theta)):
+        found = iterating._start_again(iterating.Iterate(state, theta), system)
+        np.testing.assert_array_equal(found.theta, expected)
+
+
+def test_a_sketch_has_the_same_bits_wherever_it_is_made(monkeypatch):
+    monkeypatch.setattr(iterating, "sample_per_centre", lambda rows, m: 0.5)
+    monkeypatch.setattr(iterating, "_MOST_ITERATIONS", 6)
+    X, Y, _ = problem(n=8000, outputs=2, seed=3)
+    Y = Y + 0.3 * np.random.default_rng(5).normal(size=Y.shape)
+    frame = pd.DataFrame(np.hstack([X, Y]), columns=list("abcyz"))
+    table = dd.from_pandas(frame, npartitions=5)
+    options = {"target": ["y", "z"], "max_dictionary": 200, "mu": 0.02, "solver": "cg"}
+    found = []
+    for scheduler in ("synchronous", "threads"):
+        with dask.config.set(scheduler=scheduler, num_workers=4):
+            found.append(squeak_dist.fit(table, **options))
+    assert {model.report_["cg_preconditioner"] for model in found} == {"sketch"}
+    assert len({model.dual_coef_.tobytes() for model in found}) == 1

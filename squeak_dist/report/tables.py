@@ -100,6 +100,7 @@ def facts_table(model: AnyModel) -> NumberTable:
         "ridge penalty μ": getattr(model, "mu", None),
         "linear part beside the kernel": report.get("linear_part"),
         "solver": report.get("solver"),
+        "preconditioner, made of a": report.get("cg_preconditioner"),
         "degrees of freedom": report.get("degrees_of_freedom"),
         "approximation": model.approximation,
         "seed": model.seed,

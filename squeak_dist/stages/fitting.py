@@ -209,6 +209,7 @@ def _solve_report(learned: Learned, solution: Solution) -> dict[str, Any]:
         "mu": solution.mu,
         "linear_part": len(solution.slopes) > 1,
         "solver": "cg" if solution.residuals else "direct",
+        "cg_preconditioner": solution.preconditioner or None,
         "cg_residuals": list(solution.residuals),
         "cg_seconds": list(solution.seconds),
         "cg_train_rmse": [

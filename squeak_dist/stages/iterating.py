@@ -13,9 +13,11 @@ import numpy as np
 
 from squeak_dist._typing import Float64Array, FloatArray
 from squeak_dist.conjugate_gradients import (
+    SKETCH_ROWS,
     CGState,
     ResidualSketch,
     dictionary_row_weights,
+    embedded_factor,
     kernel_product,
     preconditioner,
     residual_moment,
@@ -23,6 +25,7 @@ from squeak_dist.conjugate_gradients import (
     resolvable,
     restart_cg,
     sampled_row_weights,
+    sign_embedding,
     start_cg,
     step_cg,
 )
@@ -386,7 +389,7 @@ def solve_by_iterations(
     -------
     Solution or None
         None where rounding outweighs μ in each of the precisions, or the residual falls too
-        slowly: the direct solve is then due.
+        slowly, with a preconditioner from a sketch of all rows too: the direct solve is then due.
     """
     began = time.perf_counter()
     for nystrom, most in maps:
@@ -394,80 +397,156 @@ def solve_by_iterations(
             executor, encoded, nystrom, kernel, dictionary, plan, penalty,
             size=size, approximation=approximation, seed=seed,
         )  # fmt: skip
-        origin = _origin(executor, encoded, plan, nystrom, system, state)
+        passes = Passes(executor, encoded, plan, nystrom)
+        origin = _origin(passes, system, state)
         foreseen = executor.call(_prospect, origin, system, nystrom)
         [origin, foreseen] = executor.persist([origin, foreseen], nbytes=0)
         prospect = executor.gather("solve", foreseen)
         if prospect.resolved:
-            return _iterated(
-                executor, encoded, plan, nystrom, system, origin, dimension, dictionary,
-                prospect, most=most, began=began,
+            begun = Course(origin, origin, (prospect.start,), (time.perf_counter() - began,))
+            course, preconditioner = _preconditioned(
+                passes, system, begun, prospect.tolerance,
+                most=most, began=began, size=size, seed=seed,
             )  # fmt: skip
+            if course.ended != "converged":
+                return None
+            solution = executor.call(
+                _solution, course.origin, course.iterate, system, nystrom, dictionary, dimension,
+                tuple(record.residual for record in course.records),
+            )  # fmt: skip
+            # The seconds are not among the arguments: they would name another value.
+            return replace(
+                executor.gather("solution", solution),
+                seconds=course.seconds,
+                train_squares=tuple(record.train_square for record in course.records),
+                preconditioner=preconditioner,
+            )
     return None
 
 
-def _iterated(
-    executor: Executor,
-    encoded: Encoded,
-    plan: Plan,
-    nystrom: Any,
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """What every pass over the rows takes.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where it runs.
+    encoded : Encoded
+        All partitions.
+    plan : Plan
+        The chains and the tree.
+    nystrom : handle
+        The map.
+    """
+
+    executor: Executor
+    encoded: Encoded
+    plan: Plan
+    nystrom: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """How iterations went so far.
+
+    Parameters
+    ----------
+    origin, iterate : handles
+        Where they began, the last time with a residual from all rows, and where they are.
+    records : tuple of IterationRecord
+        Of the first origin and of all iterates.
+    seconds : tuple of float
+        From the start of the solve to each of these.
+    ended : {"", "converged", "slow", "drifted"}
+        Why they ended: the residual fell too slowly, or rounding moved it.
+    """
+
+    origin: Any
+    iterate: Any
+    records: tuple[IterationRecord, ...]
+    seconds: tuple[float, ...]
+    ended: str = ""
+
+
+def _preconditioned(
+    passes: Passes,
     system: Any,
-    origin: Any,
-    dimension: Any,
-    dictionary: Any,
-    prospect: Prospect,
+    course: Course,
+    tolerance: float,
     *,
     most: int,
     began: float,
-) -> Solution | None:
+    size: int,
+    seed: int,
+) -> tuple[Course, str]:
+    """Iterate with the preconditioner of the sample, or that of a sketch where it is too poor."""
+    course = _iterated(passes, system, course, tolerance, most=most, began=began)
+    if course.ended != "slow" or SKETCH_ROWS * size >= sum(passes.plan.partition_kept):
+        return course, "sample"
+    system, course = _sketched(passes, system, course, began=began, size=size, seed=seed)
+    return _iterated(passes, system, course, tolerance, most=most, began=began), "sketch"
+
+
+def _iterated(
+    passes: Passes, system: Any, course: Course, tolerance: float, *, most: int, began: float
+) -> Course:
     """Iterate to the tolerance, its residual computed anew where rounding may have moved it."""
-    tolerance, records = prospect.tolerance, [prospect.start]
-    seconds = [time.perf_counter() - began]
+    executor, origin = passes.executor, course.origin
+    records, seconds, first = list(course.records), list(course.seconds), len(course.records) - 1
+
+    def ended(iterate: Any, how: str) -> Course:
+        return Course(origin, iterate, tuple(records), tuple(seconds), how)
+
     for attempt in range(1 + _MOST_RESTARTS):
         iterate = origin
         good = records[-1].residual <= (2 if attempt else 1) * tolerance
         while not (good or records[-1].residual <= tolerance):  # a NaN is neither
-            if _too_slow([record.residual for record in records], tolerance, most):
-                return None
-            products = _products(executor, encoded, nystrom, iterate, plan)
-            iterate = executor.call(_step, iterate, products, nystrom, system)
-            progress = executor.call(_progress, origin, iterate, system, nystrom)
+            residuals = [record.residual for record in records[first:]]
+            if _too_slow(residuals, tolerance, most):
+                return ended(iterate, "slow")
+            products = _products(passes, iterate)
+            iterate = executor.call(_step, iterate, products, passes.nystrom, system)
+            progress = executor.call(_progress, origin, iterate, system, passes.nystrom)
             [iterate, progress] = executor.persist([iterate, progress], nbytes=0)
             records.append(executor.gather(f"iteration {len(records)}", progress))
             seconds.append(time.perf_counter() - began)
         if records[-1].drift <= tolerance:
-            solution = executor.call(
-                _solution,
-                origin,
-                iterate,
-                system,
-                nystrom,
-                dictionary,
-                dimension,
-                tuple(record.residual for record in records),
-            )
-            # The seconds are not among the arguments: they would name another value.
-            return replace(
-                executor.gather("solution", solution),
-                seconds=tuple(seconds),
-                train_squares=tuple(record.train_square for record in records),
-            )
+            return ended(iterate, "converged")
         # That of the steps has drifted by rounding: the one computed anew takes its place.
-        state = executor.call(_state, iterate)
-        origin = _origin(executor, encoded, plan, nystrom, system, state)
-        progress = executor.call(_progress, origin, origin, system, nystrom)
+        origin = _origin(passes, system, executor.call(_state, iterate))
+        progress = executor.call(_progress, origin, origin, system, passes.nystrom)
         [origin, progress] = executor.persist([origin, progress], nbytes=0)
         records[-1] = executor.gather("residual", progress)
         seconds[-1] = time.perf_counter() - began
-    return None
+    return ended(origin, "drifted")
 
 
-def _origin(
-    executor: Executor, encoded: Encoded, plan: Plan, nystrom: Any, system: Any, state: Any
-) -> Any:
+def _sketched(
+    passes: Passes, system: Any, course: Course, *, began: float, size: int, seed: int
+) -> tuple[Any, Course]:
+    """Return the system with a preconditioner from a sketch of all rows, and where it starts."""
+    executor, nystrom, rows = passes.executor, passes.nystrom, SKETCH_ROWS * size
+    embedded = sum_rows(
+        executor,
+        passes.encoded,
+        passes.plan,
+        lambda total, tables, step: (_embed, total, tables, step, nystrom, system, rows, seed),
+        _add,
+    )
+    sketched = executor.call(_sketched_system, system, embedded, nystrom)
+    origin = _origin(passes, sketched, executor.call(_start_again, course.iterate, sketched))
+    progress = executor.call(_progress, origin, origin, sketched, nystrom)
+    [sketched, origin, progress] = executor.persist([sketched, origin, progress], nbytes=0)
+    records = (*course.records, executor.gather("sketch", progress))
+    seconds = (*course.seconds, time.perf_counter() - began)
+    return sketched, Course(origin, origin, records, seconds)
+
+
+def _origin(passes: Passes, system: Any, state: Any) -> Any:
     """Return a handle on the state with its residual computed from the errors on all rows."""
-    errors = _residuals(executor, encoded, nystrom, state, plan)
-    return executor.call(_restart, state, errors, nystrom, system)
+    errors = _residuals(passes, state)
+    return passes.executor.call(_restart, state, errors, passes.nystrom, system)
 
 
 def _prepared(
@@ -699,27 +778,23 @@ def _start(system: CGSystem) -> CGState:
         return start_cg(system.theta, system.factor)
 
 
-def _products(
-    executor: Executor, encoded: Encoded, nystrom: Any, iterate: Any, plan: Plan
-) -> list[Any]:
+def _products(passes: Passes, iterate: Any) -> list[Any]:
     return few_sums(
-        executor,
-        encoded,
-        plan,
-        lambda product, tables, step: (_product, product, tables, nystrom, iterate),
+        passes.executor,
+        passes.encoded,
+        passes.plan,
+        lambda product, tables, step: (_product, product, tables, passes.nystrom, iterate),
         _add,
     )
 
 
-def _residuals(
-    executor: Executor, encoded: Encoded, nystrom: Any, state: Any, plan: Plan
-) -> list[Any]:
-    coefficients = executor.call(_coefficients, state, nystrom)
+def _residuals(passes: Passes, state: Any) -> list[Any]:
+    coefficients = passes.executor.call(_coefficients, state, passes.nystrom)
     return few_sums(
-        executor,
-        encoded,
-        plan,
-        lambda errors, tables, step: (_errors, errors, tables, nystrom, coefficients),
+        passes.executor,
+        passes.encoded,
+        passes.plan,
+        lambda errors, tables, step: (_errors, errors, tables, passes.nystrom, coefficients),
         _add_errors,
     )
 
@@ -771,6 +846,37 @@ def _state(iterate: Iterate) -> CGState:
     return iterate.state
 
 
+def _embed(
+    total: FloatArray | None,
+    tables: list[EncodedTable],
+    partitions: tuple[int, ...],
+    nystrom: NystromMap,
+    system: CGSystem,
+    rows: int,
+    seed: int,
+) -> FloatArray:
+    width = len(system.penalties) - len(nystrom)
+    with single_blas_thread():
+        for table, partition in zip(tables, partitions, strict=True):
+            rng = task_rng(seed, _SOLVE_KEY, 2, partition)
+            total = sign_embedding(nystrom, table.X, table.weights, width, rows, rng, total)
+    assert total is not None
+    return total
+
+
+def _sketched_system(system: CGSystem, embedded: FloatArray, nystrom: NystromMap) -> CGSystem:
+    with single_blas_thread():
+        factor = embedded_factor(nystrom, embedded, system.penalties)
+        return replace(system, factor=factor, least=least_eigenvalue(factor))
+
+
+def _start_again(iterate: Iterate, system: CGSystem) -> CGState:
+    """Start from where iterations are, or from the solution on the sample if they are nowhere."""
+    theta = iterate.state.theta
+    with single_blas_thread():
+        return start_cg(theta if np.isfinite(theta).all() else system.theta, system.factor)
+
+
 def _drift(origin: Origin, state: CGState, system: CGSystem, nystrom: NystromMap) -> float:
     """Return what rounding in the products has done to the relative residual at most.
 
@@ -807,7 +913,7 @@ def _product(
     return total
 
 
-def _add(parts: list[Float64Array]) -> Float64Array:
+def _add(parts: list[Any]) -> Any:
     total = parts[0]
     for part in parts[1:]:
         total = total + part

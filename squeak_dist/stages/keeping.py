@@ -39,6 +39,8 @@ KEPT: Mapping[Callable[..., Any], int] = {
     iterating._system: 1,
     iterating._step: 1,
     iterating._errors: 0,
+    iterating._embed: 0,
+    iterating._sketched_system: 1,
     iterating._restart: 1,
     iterating._solution: 1,
 }

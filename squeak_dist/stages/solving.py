@@ -80,6 +80,8 @@ class Solution:
         ``train_square`` at each of these.
     baseline_mu : float
         Ridge penalty of ``baseline``.
+    preconditioner : {"", "sample", "sketch"}
+        What that of conjugate gradients was made of, at the end.
     """
 
     coefficients: Float64Array
@@ -97,6 +99,7 @@ class Solution:
     seconds: tuple[float, ...] = ()
     train_squares: tuple[Float64Array, ...] = ()
     baseline_mu: float = 0.0
+    preconditioner: str = ""
 
 
 def in_target_units(solution: Solution, scale: Float64Array) -> Solution:
