@@ -32,6 +32,7 @@ from squeak_dist.stages import (
     FitParameters,
     PlainExecutor,
     fit_tables,
+    iterating,
     planning,
 )
 from squeak_dist.stages.keeping import KEPT
@@ -118,7 +119,19 @@ def contents(model):
     return arrays, parts[3], model.kernel, timeless
 
 
-SOLVERS = {"direct": {}, "cg": {"solver": "cg"}, "stop": {"on_overrun": "stop", "gamma": 0.01}}
+SOLVERS = {
+    "direct": {},
+    "cg": {"solver": "cg"},
+    "sketch": {"solver": "cg"},
+    "stop": {"on_overrun": "stop", "gamma": 0.01},
+}
+
+
+def make_the_sample_poor(monkeypatch):
+    """So that iterations are too slow with it, and a sketch of all rows takes its place."""
+    monkeypatch.setattr(iterating, "sample_per_centre", lambda rows, m: 0.2)
+    monkeypatch.setattr(iterating, "_MOST_ITERATIONS", 4)
+    monkeypatch.setattr(iterating, "_LOOSEST", 2e-3)
 
 
 # --- every moment at which a fit may stop -----------------------------------------------------
@@ -126,15 +139,21 @@ SOLVERS = {"direct": {}, "cg": {"solver": "cg"}, "stop": {"on_overrun": "stop", 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.filterwarnings("ignore::squeak_dist.errors.FitStopped")
-def test_a_fit_stopped_at_any_call_goes_on_to_the_same_bits(tmp_path, collection, solver):
+def test_a_fit_stopped_at_any_call_goes_on_to_the_same_bits(
+    tmp_path, collection, solver, monkeypatch
+):
     settings = SOLVERS[solver]
+    if solver == "sketch":
+        make_the_sample_poor(monkeypatch)
     whole = Counting()
     reference = contents(plain_fit(collection, inner=whole, **settings))
     undisturbed = Counting()
     kept = plain_fit(collection, tmp_path / "whole", inner=undisturbed, **settings)
     assert contents(kept) == reference
     assert len(undisturbed.ran) <= len(whole.ran)  # an empty partition is not encoded
-    assert kept.report["solver"] == ("cg" if solver == "cg" else "direct")
+    assert kept.report["solver"] == ("cg" if solver in ("cg", "sketch") else "direct")
+    preconditioner = {"cg": "sample", "sketch": "sketch"}.get(solver)
+    assert kept.report["cg_preconditioner"] == preconditioner
     draws = np.random.default_rng(len(solver)).choice(len(undisturbed.ran), 8, replace=False)
     for moment in {0, *map(int, draws), len(undisturbed.ran) - 1}:
         path = tmp_path / f"{moment}"
@@ -159,7 +178,7 @@ def test_a_finished_fit_is_read_not_done(tmp_path, collection):
     assert [kind for kind, _ in again.ran] == ["load"] * 4  # profile, kernel, dictionary, solution
 
 
-def test_every_function_that_is_kept_is_met(tmp_path, collection):
+def test_every_function_that_is_kept_is_met(tmp_path, collection, monkeypatch):
     """The table in stages/keeping names what is really called."""
     ran = []
     for solver, sampler in (
@@ -168,6 +187,10 @@ def test_every_function_that_is_kept_is_met(tmp_path, collection):
         executor, place = Counting(), tmp_path / f"{solver}-{sampler}"
         plain_fit(collection, place, inner=executor, solver=solver, sampler=sampler)
         ran += [name.rpartition("-")[0] for name in executor.names("keep")]
+    make_the_sample_poor(monkeypatch)
+    executor = Counting()
+    plain_fit(collection, tmp_path / "sketch", inner=executor, solver="cg")
+    ran += [name.rpartition("-")[0] for name in executor.names("keep")]
     met = {function.__name__.strip("_") for function in KEPT}
     # Of a single partition, the test below; and of more partitions than there are here.
     assert set(ran) == met - {"profile_task", "profile_group"}
