@@ -58,7 +58,7 @@ def _once(
     return wall, sum(client.run(time.process_time).values()) - before
 
 
-PARTITIONS = {"direct": (16, 32), "cg": (16, 32, 64, 128)}
+PARTITIONS = {"direct": (8, 16), "cg": (16, 32, 64, 128)}
 QUICK = {"direct": (4, 8), "cg": (4, 8)}
 
 
